@@ -1,0 +1,91 @@
+"""What a role sees of the world: links to write to, a port to ask, and nothing else.
+
+A *role* (broker, matcher, connector…) is a plain class of decisions. It never touches a
+socket, a clock or a disk. Whoever runs it (the node's shell, the simulator, a test) calls it:
+
+    opened(link, now)             a peer is there and has finished its handshake
+    receive(link, message, now)   one whole message from it
+    closed(link, now)             the peer is gone; the link will not be used again
+    wake(key, now)                a moment asked for with Port.later has come
+    journaled(number, now)        every event up to this number is as durable as configured
+
+and it answers by calling `link.send`, `link.close` and the methods of its Port. On a ZMTP
+link a message is the wire image of one whole ZeroMQ message (all frames with their headers,
+see homing.wire.zmtp); on a push link it is one packet; on a subscriber's link one command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Protocol
+
+
+class Link:
+    """One ordered stream of messages to a peer. Shells subclass it; roles only use it.
+
+    `plug` names the socket or listener it belongs to (`localfe`, `dispatchers`, …), `peer` is
+    what the handshake told (ZMTP routing id, node id, …), `user` the authenticated name or
+    key (empty: none), `state` is the role's own place to hang what it knows of this peer.
+    """
+
+    __slots__ = ("peer", "plug", "state", "user")
+
+    def __init__(self, plug: str, peer: bytes = b"", user: str = "") -> None:
+        self.plug = plug
+        self.peer = peer
+        self.user = user
+        self.state: Any = None
+
+    def send(self, message: bytes) -> None:
+        """Queue one message; it leaves, in order, at the end of this loop turn."""
+        raise NotImplementedError
+
+    def close(self, reason: str = "") -> None:
+        """Send what is queued, then close; `closed` is not called for one's own close."""
+        raise NotImplementedError
+
+    @property
+    def backlog(self) -> int:
+        """Bytes queued and not yet taken by the peer: what back-pressure is decided on."""
+        raise NotImplementedError
+
+
+class Port(Protocol):
+    """What a role may ask of the process it runs in."""
+
+    def connect(self, plug: str, endpoint: str) -> None:
+        """Keep a link to `endpoint`, with back-off, until told otherwise; ends in `opened`."""
+        ...
+
+    def disconnect(self, plug: str, endpoint: str) -> None:
+        """Stop keeping it; an open link is closed."""
+        ...
+
+    def later(self, deadline: float, key: Hashable) -> None:
+        """Call `wake(key, now)` at or soon after `deadline`; a second call moves it."""
+        ...
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget a `later`; unknown keys are ignored."""
+        ...
+
+    def journal(self, event: object) -> int:
+        """Append one of homing.journal's events; its number comes back in `journaled`.
+
+        Raises DiskFull while nothing can be written: the role refuses the work instead.
+        """
+        ...
+
+
+class Role(Protocol):
+    """The decisions of one node; see the module's docstring."""
+
+    def opened(self, link: Link, now: float) -> None: ...
+
+    def receive(self, link: Link, message: bytes, now: float) -> None: ...
+
+    def closed(self, link: Link, now: float) -> None: ...
+
+    def wake(self, key: Hashable, now: float) -> None: ...
+
+    def journaled(self, number: int, now: float) -> None: ...

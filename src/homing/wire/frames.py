@@ -1,0 +1,78 @@
+"""A ZeroMQ message as one piece of bytes: its *wire image*.
+
+The image is the message exactly as ZMTP 3 puts it on a NULL or PLAIN connection: for each
+frame a flags byte, a length (1 byte, or 8 for frames over 255 bytes) and the body.
+
+    01 00 | 01 06 "MDPC0X" | 01 04 "echo" | 00 05 "hello"      [] [MDPC0X] [echo] [hello]
+
+homing hands whole images around instead of lists of frames: a broker reads the few leading
+frames it must understand and forwards the rest, untouched, as the slice it arrived in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from homing.errors import RemoteProtocolError
+
+MORE = 0x01
+LONG = 0x02
+COMMAND = 0x04
+
+SHORT_MAX = 255
+_LONG_HEADER = 9
+
+
+def pack(frames: Sequence[bytes]) -> bytes:
+    """The wire image of a message; at least one frame."""
+    if not frames:
+        raise ValueError("a ZeroMQ message has at least one frame")
+    last = len(frames) - 1
+    return b"".join([frame(body, i < last) for i, body in enumerate(frames)])
+
+
+def frame(body: bytes, more: bool) -> bytes:
+    """One frame with its header."""
+    size = len(body)
+    if size <= SHORT_MAX:
+        return bytes((MORE if more else 0, size)) + body
+    return bytes(((MORE if more else 0) | LONG,)) + size.to_bytes(8, "big") + body
+
+
+def prefix(frames: Iterable[bytes]) -> bytes:
+    """Leading frames, each with MORE set: to be put before an image or a tail of one."""
+    return b"".join([frame(body, True) for body in frames])
+
+
+def unpack(image: bytes) -> list[bytes]:
+    """Every frame of a message."""
+    frames, rest = head(image, len(image))
+    if rest != len(image):
+        raise RemoteProtocolError("bytes after the last frame", rest)
+    return frames
+
+
+def head(image: bytes, count: int, at: int = 0) -> tuple[list[bytes], int]:
+    """Up to `count` leading frames from offset `at`, and the offset of what follows them.
+
+    Fewer frames come back when the message ends first; then the offset is the image's end.
+    """
+    frames: list[bytes] = []
+    size = len(image)
+    more = True
+    while more and len(frames) < count:
+        if at >= size:
+            raise RemoteProtocolError("message ends in the middle of a frame", at)
+        flags = image[at]
+        if flags & LONG:
+            body = at + _LONG_HEADER
+            end = body + int.from_bytes(image[at + 1 : body], "big")
+        else:
+            body = at + 2
+            end = body + image[at + 1] if body <= size else size + 1
+        if body > size or end > size:
+            raise RemoteProtocolError("message ends in the middle of a frame", at)
+        frames.append(image[body:end])
+        more = bool(flags & MORE)
+        at = end
+    return frames, at

@@ -1,0 +1,36 @@
+"""Profiles: `ci` is what `make test` runs, `nightly` the long form of the same tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+PROFILE = os.environ.get("HOMING_TEST_PROFILE", "ci")
+
+settings.register_profile(
+    "ci",
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
+)
+settings.register_profile(
+    "nightly",
+    max_examples=5000,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile(PROFILE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the nightly tests out of the ci profile."""
+    if PROFILE == "nightly":
+        return
+    skip = pytest.mark.skip(reason="nightly profile only (make nightly)")
+    for item in items:
+        if "nightly" in item.keywords:
+            item.add_marker(skip)
