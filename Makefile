@@ -27,7 +27,7 @@ lint: $(READY) ## style, types and the one-way arrows between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-timings
+	$(BIN)/lint-imports --no-cache
 
 bench: $(READY) ## measure beside the peers (ONLY=wire|service|matching|push|pipeline)
 	$(BIN)/python -m benchmarks $(ONLY)

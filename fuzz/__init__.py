@@ -1,0 +1,1 @@
+"""Fuzz targets, one per codec."""
