@@ -19,12 +19,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "docs" / "benchmarks"
-TICKS = os.sysconf("SC_CLK_TCK")
 
 Cell = str | int | float | None
 
@@ -95,7 +95,7 @@ def server(
     process = subprocess.Popen(
         list(argv),
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE if os.environ.get("BENCH_DEBUG") is None else None,
+        stderr=None if os.environ.get("BENCH_DEBUG") else subprocess.DEVNULL,
         env={**os.environ, **(env or {})},
     )
     try:
@@ -114,15 +114,12 @@ def server(
 
 def apt_installed(program: str, package: str) -> bool:
     """Whether a peer's program is there, installing its Debian package when root."""
-    from shutil import which
-
     if which(program) or Path(f"/usr/sbin/{program}").exists():
         return True
     if os.geteuid() == 0 and which("apt-get"):
         print(f"  installing {package} for the comparison", file=sys.stderr)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run(["apt-get", "update"], check=False, **quiet)
-        subprocess.run(["apt-get", "install", "-y", package], check=False, **quiet)
+        for verb in (["update"], ["install", "-y", package]):
+            subprocess.run(["apt-get", *verb], check=False, capture_output=True)
     if which(program) or Path(f"/usr/sbin/{program}").exists():
         return True
     print(f"  left out: {program} (install the Debian package {package})", file=sys.stderr)
@@ -203,7 +200,7 @@ class Report:
             ]
             self._page.append("")
         self._page += [
-            f"Measured on {self._data['machine']}, medians of {self.repeats}. "
+            f"Measured on {self._data['machine']}, medians of {self.repeats}.",
             f"Repeat it with `make bench ONLY={self.area}`.",
             "",
         ]
