@@ -39,6 +39,15 @@ def frame(body: bytes, more: bool) -> bytes:
     return bytes(((MORE if more else 0) | LONG,)) + size.to_bytes(8, "big") + body
 
 
+def command(name: bytes, body: bytes = b"") -> bytes:
+    """One ZMTP command, as a frame of its own: never part of a message."""
+    body = bytes((len(name),)) + name + body
+    size = len(body)
+    if size <= SHORT_MAX:
+        return bytes((COMMAND, size)) + body
+    return bytes((COMMAND | LONG,)) + size.to_bytes(8, "big") + body
+
+
 def prefix(frames: Iterable[bytes]) -> bytes:
     """Leading frames, each with MORE set: to be put before an image or a tail of one."""
     return b"".join([frame(body, True) for body in frames])
@@ -46,7 +55,7 @@ def prefix(frames: Iterable[bytes]) -> bytes:
 
 def unpack(image: bytes) -> list[bytes]:
     """Every frame of a message."""
-    frames, rest = head(image, len(image))
+    frames, rest = head(image, len(image) or 1)
     if rest != len(image):
         raise RemoteProtocolError("bytes after the last frame", rest)
     return frames
