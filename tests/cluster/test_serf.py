@@ -1,0 +1,149 @@
+"""Membership against real Serf agents on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from homing.cluster.members import Change, Member
+from homing.cluster.serf import SerfAgent, SerfMembership
+from homing.errors import HandshakeRefused, Unavailable
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("serf") is None, reason="needs Debian's package serf (apt-get install serf)"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Agent:
+    """One `serf agent` process."""
+
+    def __init__(self, name: str, *extra: str) -> None:
+        self.bind = f"127.0.0.1:{free_port()}"
+        self.rpc = f"127.0.0.1:{free_port()}"
+        self.process = subprocess.Popen(
+            [
+                *("serf", "agent", f"-node={name}", f"-bind={self.bind}"),
+                *(f"-rpc-addr={self.rpc}", "-profile=local", "-log-level=err", *extra),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def end(self, how: signal.Signals) -> None:
+        self.process.send_signal(how)
+        self.process.wait(10)
+
+
+@contextmanager
+def agents(*names: str) -> Iterator[list[Agent]]:
+    started = [Agent(name) for name in names]
+    try:
+        yield started
+    finally:
+        for agent in started:
+            agent.end(signal.SIGKILL)
+
+
+def member(number: int) -> Member:
+    return Member(
+        f"n{number}",
+        bytes([number]) * 8,
+        frozenset({"matcher"}),
+        {"status": f"127.0.0.1:{7000 + number}"},
+        epoch=1,
+    )
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - the condition spans processes
+            await asyncio.sleep(0.02)
+
+
+async def _join_leave_fail() -> None:
+    with agents("n1", "n2", "n3") as (one, two, three):
+        seen: list[tuple[str, str]] = []
+
+        def note(change: Change) -> None:
+            seen.append((change.kind, change.member.name))
+
+        first = SerfMembership(one.rpc, member(1), note)
+        second = SerfMembership(two.rpc, member(2), lambda change: None)
+        third = SerfMembership(three.rpc, member(3), lambda change: None)
+        tasks = [
+            asyncio.create_task(first.run()),
+            asyncio.create_task(second.run([one.bind])),
+            asyncio.create_task(third.run([one.bind])),
+        ]
+        try:
+            await until(lambda: len(first.view) == 3 and len(third.view) == 3)
+            assert first.view.members() == [member(1), member(2), member(3)]
+            three.end(signal.SIGKILL)
+            await until(lambda: ("failed", "n3") in seen)
+            await second.leave()
+            await until(lambda: ("left", "n2") in seen)
+            assert first.view.members() == [member(1)]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.slow
+def test_join_leave_and_failure_are_told() -> None:
+    asyncio.run(_join_leave_fail())
+
+
+async def _wrong_key(config: Path) -> None:
+    agent = Agent("n1", f"-config-file={config}")
+    try:
+        with pytest.raises(HandshakeRefused):
+            await _open_when_up(SerfAgent(*_split(agent.rpc), "wrong"))
+        right = SerfAgent(*_split(agent.rpc), "secret")
+        await right.open()
+        assert [m["Name"] for m in await right.members()] == ["n1"]
+        await right.close()
+    finally:
+        agent.end(signal.SIGKILL)
+
+
+async def _open_when_up(agent: SerfAgent) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await agent.open()
+            except Unavailable:
+                await asyncio.sleep(0.05)
+            finally:
+                await agent.close()
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+@pytest.mark.slow
+def test_a_wrong_key_is_refused_and_the_right_one_served(tmp_path: Path) -> None:
+    config = tmp_path / "serf.json"
+    config.write_text('{"rpc_auth": "secret"}')
+    asyncio.run(_wrong_key(config))
+
+
+def test_no_agent_gives_a_clear_error() -> None:
+    with pytest.raises(Unavailable, match=r"no Serf agent at 127\.0\.0\.1"):
+        asyncio.run(SerfAgent("127.0.0.1", free_port()).open())
