@@ -1,0 +1,143 @@
+"""How a command ends: one line that says what happened, a hint, and an exit code.
+
+The codes are those of sysexits.h where one fits, so that a supervisor can tell a wrong
+setting (do not restart) from a missing peer (try again).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from homing import errors
+
+OK = 0
+FAILED = 1  # the command ran; what it checked is not in order
+USAGE = 64  # EX_USAGE: wrong flags or arguments
+DATA = 65  # EX_DATAERR: input that has no meaning, or is corrupt
+NO_INPUT = 66  # EX_NOINPUT: a file that is not there
+UNAVAILABLE = 69  # EX_UNAVAILABLE: nobody answers, a port is taken, a part is missing
+INTERNAL = 70  # EX_SOFTWARE: a bug in homing
+IO = 74  # EX_IOERR: the disk or the network failed
+TRY_AGAIN = 75  # EX_TEMPFAIL: refused for now
+PROTOCOL = 76  # EX_PROTOCOL: the other side broke the protocol
+NOT_ALLOWED = 77  # EX_NOPERM: key, token or file permission
+CONFIG = 78  # EX_CONFIG: a setting is wrong
+INTERRUPTED = 130  # 128 + SIGINT
+PIPE = 141  # 128 + SIGPIPE: the reader of our output went away
+
+# First match wins, so the particular comes before the general.
+_EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.ConfigError, CONFIG),
+    (errors.HandshakeRefused, NOT_ALLOWED),
+    (errors.LinkError, UNAVAILABLE),
+    (errors.WireError, PROTOCOL),
+    (errors.NoService, UNAVAILABLE),
+    (errors.Denied, NOT_ALLOWED),
+    (errors.TooLarge, DATA),
+    (errors.Malformed, DATA),
+    (errors.Refused, TRY_AGAIN),
+    (errors.SubscriptionError, DATA),
+    (errors.CorruptSegment, DATA),
+    (errors.JournalError, IO),
+    (errors.PipelineError, FAILED),
+    (errors.HomingError, FAILED),
+    (FileNotFoundError, NO_INPUT),
+    (PermissionError, NOT_ALLOWED),
+    (ConnectionError, UNAVAILABLE),
+    (OSError, IO),
+)
+
+_NAMED_HINTS = {
+    errno.EADDRINUSE: "another process has the port: `homing doctor` names the ports, "
+    "--port-offset moves all of them",
+    errno.EADDRNOTAVAIL: "this machine has no such address: bind to 127.0.0.1, 0.0.0.0 or one of its own",
+    errno.EMFILE: "too many open files: raise `ulimit -n`, see `homing doctor`",
+    errno.ENOSPC: "the disk is full",
+}
+
+# The extra that brings a package, for the hint of a missing one.
+_EXTRAS = {
+    "pyspark": "spark",
+    "pandas": "spark",
+    "numpy": "server",
+    "numba": "server",
+    "pyarrow": "server",
+    "prometheus_client": "server",
+    "starlette": "server",
+    "structlog": "server",
+    "uvicorn": "server",
+    "uvloop": "server",
+    "websockets": "server",
+}
+
+
+def say(message: str, hint: str = "") -> None:
+    """`homing: what happened` on stderr, and below it what to do."""
+    print(f"homing: {message}", file=sys.stderr)
+    if hint:
+        print(f"  hint: {hint}", file=sys.stderr)
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Tell the user what ended the command; the exit code for it."""
+    if isinstance(error, SystemExit):
+        return _system_exit(error)
+    if isinstance(error, BrokenPipeError):
+        # Python would complain once more when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt):
+        say("interrupted")
+        return INTERRUPTED
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        return _missing(error.name)
+    for kind, exit_code in _EXIT_CODES:
+        if isinstance(error, kind):
+            say(_line(error), _hint(error))
+            return exit_code
+    say(
+        f"internal error: {type(error).__name__}: {error}",
+        "this is a bug in homing; run it again with --debug and report what it prints",
+    )
+    return INTERNAL
+
+
+def _system_exit(error: SystemExit) -> int:
+    if isinstance(error.code, str):
+        say(error.code)
+        return FAILED
+    return error.code if isinstance(error.code, int) else OK
+
+
+def _missing(module: str) -> int:
+    package = module.partition(".")[0]
+    extra = _EXTRAS.get(package)
+    if extra is None:
+        say(
+            f"internal error: no module named {module}",
+            "is homing installed whole? `pip install homing`",
+        )
+        return INTERNAL
+    say(f"this needs the package {package}", f"pip install 'homing[{extra}]'")
+    return UNAVAILABLE
+
+
+def _line(error: BaseException) -> str:
+    if isinstance(error, errors.ConfigError) and len(error.problems) > 1:
+        return "\n  ".join([f"{len(error.problems)} settings are wrong", *error.problems])
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{where}"
+    return str(error)
+
+
+def _hint(error: BaseException) -> str:
+    if isinstance(error, errors.HomingError):
+        return error.hint
+    return _NAMED_HINTS.get(getattr(error, "errno", None) or 0, "")

@@ -1,0 +1,84 @@
+"""What a verb's file is made of.
+
+    \"\"\"Run a broker of the service plane.
+
+    Examples:
+      homing broker --name paris
+    \"\"\"
+
+    from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+
+    app = verb("broker", __doc__)
+
+
+    @app.default
+    def broker(*, name: str | None = None, flags: ConfigFlags = NO_FLAGS) -> None:
+        \"\"\"Run a broker.\"\"\"
+        config = flags.load({"service.name": name})
+
+A verb with sub-verbs uses `@app.command` instead. The function may be async; what it
+returns, if an int, is the exit code. Wrong input is raised as a homing error, never printed.
+Boolean flags have no --no-… form unless `Parameter(negative="--no-…")` asks for one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
+
+from homing.cli.outcome import OK, USAGE, say
+
+if TYPE_CHECKING:
+    from homing.config import Config
+
+
+def verb(name: str, doc: str | None) -> App:
+    """The cyclopts app of a verb; the module's docstring is its help, `Examples:` and all."""
+    text, _, examples = (doc or "").partition("Examples:\n")
+    app = App(
+        name=f"homing {name}",
+        help=re.sub(r"(?<!\n)\n(?!\n)", " ", text.strip()),  # the terminal wraps, not the source
+        help_format="plaintext",
+        help_epilogue=f"Examples:\n{examples.rstrip()}" if examples else None,
+        version_flags=(),
+        default_parameter=Parameter(negative=()),
+        result_action="return_value",
+    )
+    app["--help"].show = False
+    return app
+
+
+def invoke(app: App, words: Sequence[str]) -> int:
+    """Run a verb; a wrong flag is told in one line."""
+    try:
+        result = app(words, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        say(" ".join(str(error).split()), f"`{' '.join(app.name)} --help` shows its options")
+        return USAGE
+    return result if isinstance(result, int) else OK
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ConfigFlags:
+    """The flags that every verb with settings has."""
+
+    config: Annotated[Path | None, Parameter(help="the homing.toml to read")] = None
+    set: Annotated[
+        tuple[str, ...],
+        Parameter(help="any one setting: section.key=value", show_default=False),
+    ] = ()
+
+    def load(self, given: Mapping[str, Any] | None = None) -> Config:
+        """The effective settings; `given` maps `section.key` to a flag's value or None."""
+        from homing import config
+
+        return config.load(self.config, flags=given or {}, assignments=self.set)
+
+
+NO_FLAGS = ConfigFlags()
