@@ -1,0 +1,391 @@
+"""Majordomo: wire images <-> messages, in the dialects `0X`, `01` (7/MDP) and `02` (18/MDP).
+
+Readers look at the leading frames only and hand the data on as the slice it arrived in.
+Writers come in two forms: `write(message)` for everybody, and the `*_head` functions, which
+give the bytes that stand before the data, for a broker that computes them once and joins.
+
+The routing id that a ROUTER shows its application is not part of an image: on homing's own
+sockets it is the link's `peer`. The other explicit addresses (rows B3 to B8 of the protocol page)
+are frames like any other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from homing.errors import LocalProtocolError, RemoteProtocolError
+from homing.wire.frames import frame, head, prefix
+from homing.wire.mdp_fields import (
+    CREDIT_MAX,
+    EMPTY,
+    ENVELOPE_MAX,
+    NAME_MAX,
+    read_address,
+    read_command,
+    read_frame,
+    read_last,
+    read_service,
+)
+from homing.wire.mdp_messages import (
+    Answer,
+    Dialect,
+    Disconnect,
+    Heartbeat,
+    Kind,
+    Message,
+    Nak,
+    Options,
+    Ready,
+    Report,
+    Request,
+    Work,
+)
+
+_CLIENT: Final = {Dialect.D0X: b"MDPC0X", Dialect.D01: b"MDPC01", Dialect.D02: b"MDPC02"}
+_WORKER: Final = {Dialect.D0X: b"MDPW0X", Dialect.D01: b"MDPW01", Dialect.D02: b"MDPW02"}
+
+# Commands of `0X`; PARTIAL*, FAILED are homing's own (ADR 0011).
+C_REQUEST, C_REPORT, C_NAK, C_REPOST, C_PARTIAL = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
+W_READY, W_REQUEST, W_REPORT, W_HEARTBEAT, W_DISCONNECT = (
+    b"\x01",
+    b"\x02",
+    b"\x03",
+    b"\x04",
+    b"\x05",
+)
+W_REPOST, W_REPORT_LOCAL, W_REPORT_CLOUD = b"\x06", b"\x07", b"\x08"
+W_PARTIAL_LOCAL, W_PARTIAL_CLOUD, W_FAILED = b"\x09", b"\x0a", b"\x0b"
+# Commands of `02`, where they differ.
+C02_PARTIAL, C02_FINAL = b"\x02", b"\x03"
+W02_PARTIAL, W02_FINAL, W02_HEARTBEAT, W02_DISCONNECT = b"\x03", b"\x04", b"\x05", b"\x06"
+
+_FROM_CLIENT_0X: Final = EMPTY + frame(b"MDPC0X", True)
+_FROM_CLIENT_01: Final = EMPTY + frame(b"MDPC01", True)
+# With the command's header, so that an envelope that happens to be `MDPC02` is not taken for it.
+_FROM_CLIENT_02: Final = frame(b"MDPC02", True) + b"\x01\x01"
+_FROM_WORKER_0X: Final = EMPTY + frame(b"MDPW0X", True)
+_FROM_WORKER_01: Final = EMPTY + frame(b"MDPW01", True)
+_FROM_WORKER_02: Final = frame(b"MDPW02", True)
+_REPORT_LOCAL: Final = _FROM_WORKER_0X + frame(W_REPORT_LOCAL, True)
+_REPLY_01: Final = _FROM_WORKER_01 + frame(W_REPORT, True)
+_FINAL_02: Final = _FROM_WORKER_02 + frame(W02_FINAL, True)
+
+HEARTBEATS: Final = {
+    Dialect.D0X: _FROM_WORKER_0X + frame(W_HEARTBEAT, False),
+    Dialect.D01: _FROM_WORKER_01 + frame(W_HEARTBEAT, False),
+    Dialect.D02: _FROM_WORKER_02 + frame(W02_HEARTBEAT, False),
+}
+DISCONNECTS: Final = {
+    Dialect.D0X: _FROM_WORKER_0X + frame(W_DISCONNECT, False),
+    Dialect.D01: _FROM_WORKER_01 + frame(W_DISCONNECT, False),
+    Dialect.D02: _FROM_WORKER_02 + frame(W02_DISCONNECT, False),
+}
+_BEAT: Final = {image: Heartbeat(dialect) for dialect, image in HEARTBEATS.items()}
+_BYE: Final = {image: Disconnect(dialect) for dialect, image in DISCONNECTS.items()}
+
+
+# --- reading: clients and workers -----------------------------------------------------------
+
+
+def speaks_worker(image: bytes) -> bool:
+    """Whether a message's header is a worker's; a broker asks this of a link's first message."""
+    return image.startswith((_FROM_WORKER_0X, _FROM_WORKER_01, _FROM_WORKER_02))
+
+
+def read_from_client(image: bytes) -> Request:
+    """C1/B1 in any dialect, with or without an envelope."""
+    if image.startswith(_FROM_CLIENT_0X):
+        service, at = read_service(image, 10)
+        return Request(Dialect.D0X, service, image[at:])
+    if image.startswith(_FROM_CLIENT_01):
+        service, at = read_service(image, 10)
+        return Request(Dialect.D01, service, image[at:])
+    if image.startswith(_FROM_CLIENT_02):
+        command, at = read_command(image, 8)
+        if command != C_REQUEST:
+            raise RemoteProtocolError(f"not a command of a client: {command!r}", 8)
+        service, at = read_service(image, at)
+        return Request(Dialect.D02, service, image[at:])
+    return _read_enveloped(image)
+
+
+def _read_enveloped(image: bytes) -> Request:
+    envelope, start = read_frame(image, 0)
+    if image.startswith(_FROM_CLIENT_0X, start):
+        dialect = Dialect.D0X
+    elif image.startswith(_FROM_CLIENT_01, start):
+        dialect = Dialect.D01
+    else:
+        raise RemoteProtocolError("no Majordomo client header", 0)
+    if len(envelope) > ENVELOPE_MAX or not envelope:
+        raise RemoteProtocolError(f"an envelope has 1 to {ENVELOPE_MAX} bytes", 0)
+    service, at = read_service(image, start + 10)
+    return Request(dialect, service, image[at:], envelope)
+
+
+def read_to_client(image: bytes) -> Report | Nak:
+    """C2 in any dialect: what a client receives."""
+    if image.startswith(_FROM_CLIENT_02):
+        command, at = read_command(image, 8)
+        if command not in (C02_PARTIAL, C02_FINAL):
+            raise RemoteProtocolError(f"not a command to a client: {command!r}", 8)
+        service, at = read_service(image, at)
+        kind = Kind.FINAL if command == C02_FINAL else Kind.PARTIAL
+        return Report(Dialect.D02, kind, service, image[at:])
+    envelope, start = (b"", 0) if image.startswith(EMPTY) else read_frame(image, 0)
+    if image.startswith(_FROM_CLIENT_01, start):
+        service, at = read_service(image, start + 10)
+        return Report(Dialect.D01, Kind.FINAL, service, image[at:], envelope)
+    if not image.startswith(_FROM_CLIENT_0X, start):
+        raise RemoteProtocolError("no Majordomo client header", start)
+    command, at = read_command(image, start + 10)
+    service, at = read_service(image, at)
+    if command == C_REPORT:
+        return Report(Dialect.D0X, Kind.FINAL, service, image[at:], envelope)
+    if command == C_PARTIAL:
+        return Report(Dialect.D0X, Kind.PARTIAL, service, image[at:], envelope)
+    if command == C_NAK:
+        return Nak(service, read_last(image, at, "reason"), envelope)
+    raise RemoteProtocolError(f"not a command to a client: {command!r}", start + 10)
+
+
+def read_from_worker(image: bytes) -> Ready | Answer | Heartbeat | Disconnect:
+    """W1, W4, W5, W6 in any dialect."""
+    if image.startswith(_REPORT_LOCAL):
+        address, at = read_address(image, 13)
+        service, at = read_service(image, at)
+        return Answer(Dialect.D0X, Kind.FINAL, address, service, image[at:])
+    if image.startswith(_REPLY_01):
+        return _read_bare_answer(image, 13, Dialect.D01, Kind.FINAL)
+    if image.startswith(_FINAL_02):
+        return _read_bare_answer(image, 11, Dialect.D02, Kind.FINAL)
+    fixed: Heartbeat | Disconnect | None = _BEAT.get(image) or _BYE.get(image)
+    if fixed is not None:
+        return fixed
+    if image.startswith(_FROM_WORKER_0X):
+        return _read_worker_0x(image)
+    if image.startswith(_FROM_WORKER_01):
+        return _read_ready(image, 10, Dialect.D01)
+    if image.startswith(_FROM_WORKER_02):
+        if read_command(image, 8)[0] == W02_PARTIAL:
+            return _read_bare_answer(image, 11, Dialect.D02, Kind.PARTIAL)
+        return _read_ready(image, 8, Dialect.D02)
+    raise RemoteProtocolError("no Majordomo worker header", 0)
+
+
+def _read_bare_answer(image: bytes, at: int, dialect: Dialect, kind: Kind) -> Answer:
+    address, at = read_address(image, at)
+    if at >= len(image):
+        raise RemoteProtocolError("message ends before its data", at)
+    return Answer(dialect, kind, address, b"", image[at:])
+
+
+def _read_worker_0x(image: bytes) -> Ready | Answer:
+    command, at = read_command(image, 10)
+    if command == W_READY:
+        return _read_ready(image, 10, Dialect.D0X)
+    if command in (W_REPORT_CLOUD, W_PARTIAL_CLOUD):
+        address, at = read_address(image, at)
+        origin, at = read_frame(image, at)
+        service, at = read_service(image, at)
+        kind = Kind.FINAL if command == W_REPORT_CLOUD else Kind.PARTIAL
+        return Answer(Dialect.D0X, kind, address, service, image[at:], origin)
+    if command in (W_PARTIAL_LOCAL, W_FAILED):
+        address, at = read_address(image, at)
+        service, at = read_service(image, at)
+        if command == W_FAILED:
+            return Answer(
+                Dialect.D0X, Kind.FAILED, address, service, read_last(image, at, "reason")
+            )
+        return Answer(Dialect.D0X, Kind.PARTIAL, address, service, image[at:])
+    raise RemoteProtocolError(f"not a command of a worker: {command!r}", 10)
+
+
+def _read_ready(image: bytes, at: int, dialect: Dialect) -> Ready:
+    command, end = read_command(image, at)
+    if command != W_READY:
+        raise RemoteProtocolError(f"not a command of a worker: {command!r}", at)
+    frames, rest = head(image, 2, end) if end < len(image) else ([], end)
+    if rest != len(image):
+        raise RemoteProtocolError("frames after READY's", rest)
+    service = frames[0] if frames else b""
+    if len(service) > NAME_MAX:
+        raise RemoteProtocolError(f"a service name has at most {NAME_MAX} bytes", end)
+    if dialect != Dialect.D0X and (len(frames) != 1 or not service):
+        raise RemoteProtocolError("READY names one service", end)
+    return Ready(dialect, service, _credit(frames[1], end) if len(frames) > 1 else 1)
+
+
+def _credit(text: bytes, at: int) -> int:
+    if not (text.isdigit() and len(text) <= 5 and 1 <= int(text) <= CREDIT_MAX):
+        raise RemoteProtocolError(f"credit is a decimal from 1 to {CREDIT_MAX}", at)
+    return int(text)
+
+
+def read_to_worker(image: bytes) -> Work | Heartbeat | Disconnect:
+    """W2, W3, W6 in any dialect: what a worker receives."""
+    fixed: Heartbeat | Disconnect | None = _BEAT.get(image) or _BYE.get(image)
+    if fixed is not None:
+        return fixed
+    if image.startswith(_FROM_WORKER_0X):
+        return _read_work_0x(image)
+    if image.startswith(_FROM_WORKER_01):
+        dialect, at = Dialect.D01, 10
+    elif image.startswith(_FROM_WORKER_02):
+        dialect, at = Dialect.D02, 8
+    else:
+        raise RemoteProtocolError("no Majordomo worker header", 0)
+    command, after = read_command(image, at)
+    if command != W_REQUEST:
+        raise RemoteProtocolError(f"not a command to a worker: {command!r}", at)
+    answer = _read_bare_answer(image, after, dialect, Kind.FINAL)
+    return Work(dialect, b"", answer.address, answer.data)
+
+
+def _read_work_0x(image: bytes) -> Work:
+    command, at = read_command(image, 10)
+    if command not in (W_REQUEST, W_REPOST):
+        raise RemoteProtocolError(f"not a command to a worker: {command!r}", 10)
+    service, at = read_service(image, at)
+    origin = b""
+    if command == W_REPOST:
+        origin, at = read_frame(image, at)
+    address, at = read_address(image, at)
+    if at >= len(image):
+        raise RemoteProtocolError("message ends before its data", at)
+    return Work(Dialect.D0X, service, address, image[at:], origin)
+
+
+# --- envelope options -----------------------------------------------------------------------
+
+_OPTIONS_BYTES: Final = 8
+PRIORITIES: Final = 10
+DEFAULT_PRIORITY: Final = 4
+
+
+def read_options(envelope: bytes) -> Options | None:
+    """What a `0X` envelope asks for; None for one that is opaque to a broker."""
+    if not envelope.startswith(b"HM"):
+        return None
+    if len(envelope) < _OPTIONS_BYTES or envelope[2] > 1 or envelope[3] >= PRIORITIES:
+        raise RemoteProtocolError("an HM envelope has flags 0-1 and priority 0-9", 2)
+    timeout = int.from_bytes(envelope[4:8], "big")
+    return Options(envelope[2] == 1, envelope[3], timeout, envelope[8:])
+
+
+def write_options(options: Options) -> bytes:
+    """The envelope frame's body."""
+    if not (0 <= options.priority < PRIORITIES and 0 <= options.timeout_ms < 1 << 32):
+        raise LocalProtocolError(f"priority is 0-9, timeout a 32-bit number: {options}")
+    if len(options.id) > ENVELOPE_MAX - _OPTIONS_BYTES:
+        raise LocalProtocolError(f"an id has at most {ENVELOPE_MAX - _OPTIONS_BYTES} bytes")
+    fixed = b"HM" + bytes((int(options.partials), options.priority))
+    return fixed + options.timeout_ms.to_bytes(4, "big") + options.id
+
+
+# --- writing: what stands before the data ---------------------------------------------------
+
+
+def request_head(dialect: Dialect, service: bytes, envelope: bytes = b"") -> bytes:
+    """C1 before its data."""
+    if dialect == Dialect.D02:
+        return prefix((_CLIENT[dialect], C_REQUEST, service))
+    return (frame(envelope, True) if envelope else b"") + prefix((b"", _CLIENT[dialect], service))
+
+
+def report_head(dialect: Dialect, kind: Kind, service: bytes, envelope: bytes = b"") -> bytes:
+    """C2/B6 before its data; a `01` client has no PARTIAL."""
+    if dialect == Dialect.D02:
+        return prefix((b"MDPC02", C02_FINAL if kind == Kind.FINAL else C02_PARTIAL, service))
+    before = frame(envelope, True) if envelope else b""
+    if dialect == Dialect.D01:
+        if kind != Kind.FINAL:
+            raise LocalProtocolError("7/MDP has no partial answer")
+        return before + prefix((b"", b"MDPC01", service))
+    return before + prefix((b"", b"MDPC0X", C_REPORT if kind == Kind.FINAL else C_PARTIAL, service))
+
+
+def work_head(dialect: Dialect, service: bytes) -> bytes:
+    """W2 before `[client] []`."""
+    if dialect == Dialect.D0X:
+        return prefix((b"", b"MDPW0X", W_REQUEST, service))
+    if dialect == Dialect.D01:
+        return prefix((b"", b"MDPW01", W_REQUEST))
+    return prefix((b"MDPW02", W_REQUEST))
+
+
+def repost_work_head(service: bytes, origin: bytes) -> bytes:
+    """W3/B5 before `[client] []`."""
+    return prefix((b"", b"MDPW0X", W_REPOST, service, origin))
+
+
+def address_head(address: bytes) -> bytes:
+    """`[client] []`."""
+    return frame(address, True) + EMPTY
+
+
+# --- writing: whole messages ----------------------------------------------------------------
+
+
+def write(message: Message) -> bytes:
+    """The wire image of any message."""
+    match message:
+        case Request(dialect, service, data, envelope):
+            return request_head(dialect, service, envelope) + data
+        case Report(dialect, kind, service, data, envelope):
+            return report_head(dialect, kind, service, envelope) + data
+        case Nak(service, reason, envelope):
+            before = frame(envelope, True) if envelope else b""
+            return before + prefix((b"", b"MDPC0X", C_NAK, service)) + frame(reason, False)
+        case Ready():
+            return _write_ready(message)
+        case Work(dialect, service, address, data, origin):
+            start = repost_work_head(service, origin) if origin else work_head(dialect, service)
+            return start + address_head(address) + data
+        case Answer():
+            return _write_answer(message)
+        case Heartbeat(dialect):
+            return HEARTBEATS[dialect]
+        case Disconnect(dialect):
+            return DISCONNECTS[dialect]
+    raise LocalProtocolError(f"not between a broker and its clients or workers: {message!r}")
+
+
+def _write_ready(ready: Ready) -> bytes:
+    start = [] if ready.dialect == Dialect.D02 else [b""]
+    frames = [*start, _WORKER[ready.dialect], W_READY]
+    if ready.dialect != Dialect.D0X and (ready.credit != 1 or not ready.service):
+        raise LocalProtocolError("only 0X workers have credit, or serve any service")
+    if ready.credit != 1 or ready.service:
+        frames.append(ready.service)
+    if ready.credit != 1:
+        frames.append(b"%d" % ready.credit)
+    return prefix(frames[:-1]) + frame(frames[-1], False)
+
+
+_ANSWER_0X: Final = {
+    (Kind.FINAL, False): W_REPORT_LOCAL,
+    (Kind.FINAL, True): W_REPORT_CLOUD,
+    (Kind.PARTIAL, False): W_PARTIAL_LOCAL,
+    (Kind.PARTIAL, True): W_PARTIAL_CLOUD,
+}
+
+
+def _write_answer(answer: Answer) -> bytes:
+    address = address_head(answer.address)
+    if answer.dialect == Dialect.D01:
+        if answer.kind != Kind.FINAL:
+            raise LocalProtocolError("7/MDP has one kind of answer")
+        return _REPLY_01 + address + answer.data
+    if answer.dialect == Dialect.D02:
+        if answer.kind == Kind.FAILED:
+            raise LocalProtocolError("18/MDP workers cannot refuse")
+        command = W02_FINAL if answer.kind == Kind.FINAL else W02_PARTIAL
+        return _FROM_WORKER_02 + frame(command, True) + address + answer.data
+    if answer.kind == Kind.FAILED:
+        start = _FROM_WORKER_0X + frame(W_FAILED, True) + address
+        return start + frame(answer.service, True) + frame(answer.data, False)
+    command = _ANSWER_0X[answer.kind, bool(answer.origin)]
+    origin = frame(answer.origin, True) if answer.origin else b""
+    start = _FROM_WORKER_0X + frame(command, True) + address + origin
+    return start + frame(answer.service, True) + answer.data

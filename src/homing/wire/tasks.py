@@ -1,0 +1,209 @@
+"""Tasks: `[header JSON] [body]` images <-> messages.
+
+What stands before the header is the ZeroMQ envelope: nothing (a bare DEALER), the empty delimiter,
+or one frame and the delimiter (a REQ that correlates). It is kept as the bytes it came in and
+stands before every answer. The body is never opened, except CONFIG's. A request that came in as
+Majordomo may have more than one frame of data: they all follow the header.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from homing.errors import LocalProtocolError, RemoteProtocolError
+from homing.wire.frames import MORE, frame, head
+
+HEADER_MAX: Final = 4096
+"""Longest header: every field is a name, an id or a number; 4 KiB is ten times the largest sane one."""
+NAME_MAX: Final = 255
+ID_MAX: Final = 255
+ENVELOPE_MAX: Final = 255
+NO_BODY: Final = b"\x00\x00"
+
+
+class Connect(msgspec.Struct, frozen=True):
+    """Worker to broker: here I am."""
+
+    service: str = ""
+    worker: str = ""
+    credit: int = 1
+
+
+class Config(msgspec.Struct, frozen=True):
+    """Broker to worker: the answer to Connect."""
+
+    broker: str
+    group: list[str]
+    heartbeat_ms: int
+    liveness: int
+    max_body: int
+
+
+class Ping(msgspec.Struct, frozen=True):
+    """Are you there? Either way."""
+
+    ts: float | str | None = None
+
+
+class Pong(msgspec.Struct, frozen=True):
+    """Yes, with the Ping's `ts`."""
+
+    ts: float | str | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """Client to broker to worker. `data`: the body's frame (or frames) with headers."""
+
+    service: str
+    message_id: str
+    data: bytes
+    priority: int = 4
+    timeout_ms: int = 0
+
+
+class Response(msgspec.Struct, frozen=True):
+    """Worker to broker to client."""
+
+    service: str
+    message_id: str
+    data: bytes
+
+
+class Error(msgspec.Struct, frozen=True):
+    """Broker to anyone: a NAK code, and why."""
+
+    code: str
+    reason: str = ""
+    message_id: str = ""
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    """Either way: the last message of a conversation."""
+
+
+Message = Connect | Config | Ping | Pong | Task | Response | Error | Disconnect
+
+
+class _Header(msgspec.Struct, omit_defaults=True):
+    """The header as JSON has it; unknown fields are skipped."""
+
+    request: str
+    type: str = ""
+    service: str = ""
+    message_id: str = ""
+    worker: str = ""
+    credit: int = 1
+    ts: float | str | None = None
+    code: str = ""
+    reason: str = ""
+    priority: int = 4
+    timeout_ms: int = 0
+
+
+_headers: Final = msgspec.json.Decoder(_Header)
+_configs: Final = msgspec.json.Decoder(Config)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def read(image: bytes) -> tuple[bytes, Message]:
+    """The envelope (as bytes to put before an answer) and the message."""
+    at, raw, end = _find_header(image)
+    try:
+        header = _headers.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"header: {error}", at) from error
+    if len(header.service.encode()) > NAME_MAX or len(header.message_id.encode()) > ID_MAX:
+        raise RemoteProtocolError(f"service and message_id have at most {NAME_MAX} bytes", at)
+    data = image[end:] or NO_BODY
+    return image[:at], _message(header, data, at)
+
+
+def _find_header(image: bytes) -> tuple[int, bytes, int]:
+    """Where the header's frame starts, its bytes, and where the body's frame starts."""
+    at = 0
+    for _ in range(3):
+        frames, end = head(image, 1, at)
+        body = frames[0]
+        if body.startswith(b"{"):
+            if len(body) > HEADER_MAX:
+                raise RemoteProtocolError(f"a header has at most {HEADER_MAX} bytes", at)
+            return at, body, end
+        if not image[at] & MORE or len(body) > ENVELOPE_MAX or (at and body):
+            break
+        at = end
+    raise RemoteProtocolError("no header: a JSON object was expected", at)
+
+
+def _message(header: _Header, data: bytes, at: int) -> Message:
+    match header.request, header.type:
+        case "TASK", "REQUEST":
+            return _task(header, data, at)
+        case "TASK", "RESPONSE":
+            if not header.message_id:
+                raise RemoteProtocolError("a response needs the task's message_id", at)
+            return Response(header.service, header.message_id, data)
+        case "PING", "":
+            return Ping(header.ts)
+        case "PONG", "":
+            return Pong(header.ts)
+        case "CONNECT", "":
+            if not 1 <= header.credit <= 65536:
+                raise RemoteProtocolError("credit is 1 to 65536", at)
+            return Connect(header.service, header.worker, header.credit)
+        case "CONFIG", "":
+            return _config(data)
+        case "ERROR", "":
+            return Error(header.code, header.reason, header.message_id)
+        case "DISCONNECT", "":
+            return Disconnect()
+    raise RemoteProtocolError(f"unknown request {header.request!r} {header.type!r}"[:120], at)
+
+
+def _task(header: _Header, data: bytes, at: int) -> Task:
+    if not header.service:
+        raise RemoteProtocolError("a task names its service", at)
+    if not (0 <= header.priority <= 9 and 0 <= header.timeout_ms < 1 << 32):
+        raise RemoteProtocolError("priority is 0-9, timeout_ms a 32-bit number", at)
+    return Task(header.service, header.message_id, data, header.priority, header.timeout_ms)
+
+
+def _config(data: bytes) -> Config:
+    frames, _ = head(data, 1)
+    try:
+        return _configs.decode(frames[0])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"config: {error}") from error
+
+
+def write(message: Message, envelope: bytes = b"") -> bytes:
+    """The wire image of a message behind an envelope."""
+    match message:
+        case Task(service, message_id, data, priority, timeout_ms):
+            header = _Header(
+                "TASK",
+                "REQUEST",
+                service,
+                message_id,
+                priority=priority,
+                timeout_ms=timeout_ms,
+            )
+        case Response(service, message_id, data):
+            header = _Header("TASK", "RESPONSE", service, message_id)
+        case Connect(service, worker, credit):
+            header, data = _Header("CONNECT", "", service, "", worker, credit), NO_BODY
+        case Config():
+            header, data = _Header("CONFIG"), frame(_encode(message), False)
+        case Ping(ts):
+            header, data = _Header("PING", ts=ts), NO_BODY
+        case Pong(ts):
+            header, data = _Header("PONG", ts=ts), NO_BODY
+        case Error(code, reason, message_id):
+            header = _Header("ERROR", message_id=message_id, code=code, reason=reason)
+            data = NO_BODY
+        case Disconnect():
+            header, data = _Header("DISCONNECT"), NO_BODY
+        case _:
+            raise LocalProtocolError(f"no such message: {message!r}")
+    return envelope + frame(_encode(header), True) + data
