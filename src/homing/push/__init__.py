@@ -1,0 +1,1 @@
+"""The push plane, in the order a publication walks."""

@@ -1,0 +1,7 @@
+"""Which subscriptions does a publication satisfy? The index, and the oracle it is checked with."""
+
+from __future__ import annotations
+
+from homing.push.index.oracle import Oracle, matches
+
+__all__ = ["Oracle", "matches"]
