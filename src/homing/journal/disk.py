@@ -1,0 +1,121 @@
+"""The few things a journal asks of a disk, and the real one.
+
+A seam: homing.testing.Disk, which fills up, tears writes and forgets what was not synced,
+fits in the same place.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from homing.errors import JournalError
+
+LOCK = "lock"
+
+
+class File(Protocol):
+    """A file that is only appended to, synced and cut; closed when it is let go of."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, at: int = 0, size: int | None = None) -> bytes: ...
+
+    def write(self, data: bytes) -> None:
+        """Append all of it; OSError or DiskFull if it cannot, a part may be written then."""
+        ...
+
+    def sync(self) -> None:
+        """Return when everything written survives a power cut."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+
+class Disk(Protocol):
+    """One flat directory."""
+
+    def names(self) -> list[str]:
+        """Every file there is, in order of name."""
+        ...
+
+    def open(self, name: str) -> File:
+        """The file of that name, made empty if there is none."""
+        ...
+
+    def remove(self, name: str) -> None: ...
+
+    def sync(self) -> None:
+        """Make new and removed names survive a power cut."""
+        ...
+
+
+class Directory:
+    """A real directory, locked while it is open: one writer per journal."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise JournalError(
+                f"{path} is written by another process", hint="give each node its own --data"
+            ) from error
+
+    def names(self) -> list[str]:
+        return sorted(entry.name for entry in self.path.iterdir() if entry.is_file())
+
+    def open(self, name: str) -> OpenFile:
+        return OpenFile(self.path / name)
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        os.close(self._lock)
+
+
+class OpenFile:
+    """A real file, opened for appending."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o644)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, at: int = 0, size: int | None = None) -> bytes:
+        return os.pread(self._descriptor, self.size - at if size is None else size, at)
+
+    def write(self, data: bytes) -> None:
+        written = os.write(self._descriptor, data)
+        while written < len(data):  # only near a full disk, where the next call says so
+            written += os.write(self._descriptor, memoryview(data)[written:])
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)

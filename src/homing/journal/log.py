@@ -1,0 +1,257 @@
+"""Segments in a directory, appended to by one thread: recovery, rotation, retention.
+
+Numbers count the node's events from 1 and never repeat. A run always begins a new segment,
+so a segment is written by one process and one monotonic clock, and what an earlier run left
+is only ever cut, never appended to.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from homing.errors import DiskFull
+from homing.journal.disk import Disk, File
+from homing.journal.events import Event, encode
+from homing.journal.segment import (
+    BLOCK_BYTES,
+    BLOCKS_AT,
+    Block,
+    Damage,
+    Header,
+    read_header,
+    scan,
+    write_block,
+    write_header,
+)
+
+SUFFIX = ".hj"
+# [kind, at] alone. What is cut off may have been read by someone, so its numbers are not given
+# out again: the next one is beyond any that can have been in there.
+_LEAST_EVENT_BYTES = 11
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """When segments are sealed and when they go; config.Journal gives the reasons."""
+
+    segment_bytes: int = 64 << 20
+    segment_age: float = 60.0
+    retain_bytes: int = 10 << 30
+    retain_age: float = 7 * 86400.0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Recovery(msgspec.Struct):
+    """What opening a journal found: damage is told, never passed over."""
+
+    number: int = 0  # the last event on disk
+    segments: int = 0
+    torn: tuple[str, int, str] | None = None  # segment, bytes cut off its end, why
+    damage: list[tuple[str, Damage]] = msgspec.field(default_factory=list)
+
+
+def segment_name(first: int) -> str:
+    """The file of the segment that begins with this number; names sort as numbers do."""
+    return f"{first:020d}{SUFFIX}"
+
+
+def first_of(name: str) -> int:
+    """The number a segment's name says it begins with."""
+    return int(name.removesuffix(SUFFIX))
+
+
+def segment_names(names: Sequence[str]) -> list[str]:
+    """Those of a directory's files that are segments, oldest first."""
+    return sorted(
+        name for name in names if name.endswith(SUFFIX) and name[: -len(SUFFIX)].isdigit()
+    )
+
+
+def recover(disk: Disk) -> Recovery:
+    """Cut the last segment's torn tail and find the number to go on from."""
+    names = segment_names(disk.names())
+    found = Recovery(segments=len(names))
+    if not names:
+        return found
+    name = names[-1]
+    data = disk.open(name).read()
+    found.number = first_of(name) - 1
+    try:
+        salt = read_header(data).salt
+    except ValueError as error:
+        _recover_headless(disk, name, len(data), str(error), found)
+        return found
+    pieces = list(scan(data, salt))
+    if pieces and isinstance(tail := pieces[-1], Damage):
+        disk.open(name).truncate(tail.start)
+        found.torn = (name, tail.end - tail.start, tail.reason)
+        pieces.pop()
+    for piece in pieces:
+        if isinstance(piece, Block):
+            found.number = piece.first + piece.count - 1
+        else:
+            found.damage.append((name, piece))
+    if found.torn is not None:
+        found.number += found.torn[1] // _LEAST_EVENT_BYTES
+    return found
+
+
+def _recover_headless(disk: Disk, name: str, size: int, reason: str, found: Recovery) -> None:
+    """A last segment without a header: never finished, or (reported) damaged."""
+    if size <= BLOCKS_AT:
+        disk.remove(name)
+        found.torn = (name, size, reason)
+        return
+    found.number += (size - BLOCKS_AT) // _LEAST_EVENT_BYTES
+    found.damage.append((name, Damage(0, size, reason)))
+
+
+class Log:
+    """The writing end. Not thread-safe: everything happens in the caller's thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        node: bytes,
+        *,
+        name: str = "",
+        limits: Limits = DEFAULT_LIMITS,
+        durable: bool = True,
+        wall: Callable[[], float],
+        salt: Callable[[], int],
+    ) -> None:
+        self.disk = disk
+        self.limits = limits
+        self.recovered = recover(disk)
+        self.number = self.recovered.number
+        self.hold: int | None = None  # retention spares this number and all after it
+        self.sealed: list[str] = []  # segments finished since the caller last looked
+        self._node = node
+        self._name = name
+        self._durable = durable
+        self._wall = wall
+        self._make_salt = salt
+        self._file: File | None = None
+        self._file_name = ""
+        self._salt = 0
+        self._good = 0  # bytes of the open segment that are whole blocks
+        self._opened = 0.0
+        self._sizes = self._measure()
+
+    def append(self, events: Sequence[Event], skew: int) -> int:
+        """Write a group as one or more blocks, as durable as configured; the last number.
+
+        All or nothing: after OSError or DiskFull nothing of it is there and it may be tried
+        again. Where the disk failed rather than filled up, that will be in another segment.
+        """
+        blocks: list[bytes] = []
+        try:
+            file = self._segment()
+            self._cut_into_blocks(events, self.number + 1, skew, blocks)
+            data = b"".join(blocks)
+            file.write(data)
+            if self._durable:
+                file.sync()
+        except (OSError, DiskFull) as error:
+            self._undo(error)
+            raise
+        self._good += len(data)
+        self._sizes[self._file_name] = self._good
+        self.number += len(events)
+        return self.number
+
+    def _cut_into_blocks(
+        self, events: Sequence[Event], first: int, skew: int, blocks: list[bytes]
+    ) -> None:
+        body = encode(events)
+        if len(body) > BLOCK_BYTES and len(events) > 1:
+            half = len(events) // 2
+            self._cut_into_blocks(events[:half], first, skew, blocks)
+            self._cut_into_blocks(events[half:], first + half, skew, blocks)
+            return
+        blocks.append(write_block(first, len(events), skew, body, self._salt))
+
+    def _segment(self) -> File:
+        if self._file is not None and self._good >= self.limits.segment_bytes:
+            self.rotate()
+        if self._file is None:
+            self._begin()
+        assert self._file is not None
+        return self._file
+
+    def _begin(self) -> None:
+        """Open a new segment. One of the same name can only be an empty one, left by a crash."""
+        name = segment_name(self.number + 1)
+        now = self._wall()
+        self._salt = self._make_salt()
+        header = Header(self._node, self.number + 1, int(now * 1e6), self._salt, self._name)
+        file = self.disk.open(name)
+        self._file, self._file_name, self._opened = file, name, now
+        file.truncate(0)
+        self._good = 0
+        file.write(write_header(header))
+        if self._durable:
+            file.sync()
+            self.disk.sync()
+        self._good = self._sizes[name] = file.size
+
+    def _undo(self, error: OSError | DiskFull) -> None:
+        """Take back what a failed write left. After a failed fsync nobody knows what the disk
+        holds, so only a full one is trusted to go on in the same file."""
+        if self._file is None:
+            return
+        full = isinstance(error, DiskFull) or error.errno in _NO_ROOM
+        try:
+            self._file.truncate(self._good)
+        except OSError:
+            full = False
+        if not full or self._good < BLOCKS_AT:
+            self._leave()
+
+    def idle(self) -> None:
+        """Seal a segment that has been open for long, so that readers of sealed ones see it."""
+        due = self._opened + self.limits.segment_age
+        if self._file is not None and self._good > BLOCKS_AT and self._wall() >= due:
+            self.rotate()
+
+    def rotate(self) -> None:
+        """Seal the open segment and let go of what retention no longer wants."""
+        self._leave()
+        self.retain()
+
+    def _leave(self) -> None:
+        if self._file is not None and self._good > BLOCKS_AT:
+            self.sealed.append(self._file_name)
+        self._file = None
+
+    def retain(self) -> list[str]:
+        """Remove the oldest sealed segments while they are too many bytes or too old."""
+        names = list(self._sizes)
+        total = sum(self._sizes.values())
+        oldest = self._wall() - self.limits.retain_age
+        gone: list[str] = []
+        for name, following in pairwise(names):
+            if self.hold is not None and first_of(following) > self.hold:
+                break
+            if total <= self.limits.retain_bytes and self._ended(following) >= oldest:
+                break
+            self.disk.remove(name)
+            total -= self._sizes.pop(name)
+            gone.append(name)
+        return gone
+
+    def _ended(self, following: str) -> float:
+        """When a segment ended is when the next one began."""
+        try:
+            return read_header(self.disk.open(following).read(0, BLOCKS_AT)).created / 1e6
+        except (ValueError, OSError):
+            return 0.0
+
+    def _measure(self) -> dict[str, int]:
+        return {name: self.disk.open(name).size for name in segment_names(self.disk.names())}
