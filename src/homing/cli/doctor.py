@@ -57,9 +57,10 @@ def _print(findings: list[Finding]) -> None:
         if finding.fix:
             console.print(Text(f"  {'':<{width}}  fix: {finding.fix}", "dim"), soft_wrap=True)
     broken = sum(finding.stops_homing for finding in findings)
-    lacking = sum(finding.state == "lacking" for finding in findings)
+    lacking = ", ".join(finding.name for finding in findings if finding.state == "lacking")
     console.print(
         f"\n{broken} to mend before homing can run" if broken else "\nhoming can run here",
-        f"; {lacking} optional parts are lacking" if lacking else "",
+        f" (lacking, and optional: {lacking})" if lacking else "",
         sep="",
+        soft_wrap=True,
     )

@@ -97,15 +97,20 @@ def report(error: BaseException, *, debug: bool) -> int:
         return INTERRUPTED
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         return _missing(error.name)
-    for kind, exit_code in _EXIT_CODES:
-        if isinstance(error, kind):
-            say(_line(error), _hint(error))
-            return exit_code
-    say(
-        f"internal error: {type(error).__name__}: {error}",
-        "this is a bug in homing; run it again with --debug and report what it prints",
-    )
-    return INTERNAL
+    code = exit_code(type(error))
+    if code == INTERNAL:
+        say(
+            f"internal error: {type(error).__name__}: {error}",
+            "this is a bug in homing; run it again with --debug and report what it prints",
+        )
+    else:
+        say(_line(error), _hint(error))
+    return code
+
+
+def exit_code(kind: type[BaseException]) -> int:
+    """The exit code for an error of this class; what homing does not raise itself is a bug."""
+    return next((code for known, code in _EXIT_CODES if issubclass(kind, known)), INTERNAL)
 
 
 def _system_exit(error: SystemExit) -> int:

@@ -48,6 +48,7 @@ def verb(name: str, doc: str | None) -> App:
         version_flags=(),
         default_parameter=Parameter(negative=()),
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     app["--help"].show = False
     return app

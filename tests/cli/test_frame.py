@@ -1,0 +1,176 @@
+"""The frame of the command: the table of verbs, help, and how commands end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from cyclopts import App
+
+import homing.cli
+from homing import errors
+from homing.cli import PLANES, VERBS, main
+from homing.cli.outcome import exit_code, report
+
+# Modules of the room that are no verbs.
+FRAME = {"__init__", "__main__", "checkup", "outcome", "verb"}
+
+
+def test_help_lists_every_verb_under_its_plane(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    for plane, verbs in PLANES.items():
+        assert plane in told
+        for verb in verbs:
+            assert re.search(rf"^  {verb.name} +{re.escape(verb.purpose)}$", told, re.M)
+    assert max(map(len, told.splitlines())) <= 100
+
+
+def test_every_file_is_a_verb_and_every_verb_a_file() -> None:
+    files = {path.stem for path in Path(homing.cli.__file__).parent.glob("*.py")}
+    assert files - FRAME == {verb.module.rpartition(".")[2] for verb in VERBS.values()}
+
+
+@pytest.mark.parametrize("name", sorted(VERBS))
+def test_every_verb_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(import_module(VERBS[name].module).app, App)
+    assert main([name, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert f"Usage: homing {name}" in told
+    examples = told.partition("Examples:\n")[2].strip().splitlines()
+    assert examples, "the module's docstring needs an `Examples:` part"
+    assert any(f"homing {name}" in line for line in examples)
+    assert max(map(len, examples)) <= 80, "examples wrap on an ordinary terminal"
+
+
+def test_help_imports_neither_cyclopts_nor_any_verb() -> None:
+    code = (
+        "import sys, homing.cli\nhoming.cli.main(['--help'])\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(told.stderr.split())
+    assert not loaded & {"cyclopts", "rich", "msgspec", "asyncio"}
+    assert not loaded & {verb.module for verb in VERBS.values()}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["doctr"], 64, "did you mean `homing doctor`"),
+        (["zzz"], 64, "`homing --help` lists the verbs"),
+        (["doctor", "--bad"], 64, "`homing doctor --help` shows its options"),
+        (["config", "show", "nowhere"], 64, "homing: "),
+        (["config", "check", "--set", "a.b=1"], 78, "unknown setting a.b"),
+        (["config", "check", "--set", "x", "--set", "y"], 78, "2 settings are wrong"),
+    ],
+)
+def test_wrong_words_are_told_in_a_line_and_a_hint(
+    words: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == code
+    output = capsys.readouterr()
+    assert output.err.startswith("homing: ")
+    assert told in output.err
+    assert "Traceback" not in output.err
+    assert output.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "hint"),
+    [
+        (errors.Unavailable("no broker at tcp://a:1"), 69, "homing doctor"),
+        (errors.HandshakeRefused("key not known"), 77, ""),
+        (errors.NoService("echo"), 69, ""),
+        (errors.RequestTimeout("echo after 1 s"), 75, ""),
+        (errors.QueueFull("echo"), 75, ""),
+        (errors.Denied("echo"), 77, ""),
+        (errors.TooLarge("echo"), 65, ""),
+        (errors.RemoteProtocolError("bad greeting", 3), 76, ""),
+        (errors.FilterError("expected a value", "a = ", 5), 65, ""),
+        (errors.CorruptSegment("j/1", 4, "checksum"), 65, ""),
+        (errors.DiskFull("journal"), 74, "free space"),
+        (errors.PipelineError("2 requests were lost"), 1, ""),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), 66, ""),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), 77, ""),
+        (OSError(errno.EADDRINUSE, "Address already in use"), 74, "--port-offset"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), 69, ""),
+        (ModuleNotFoundError("no", name="pyspark.sql"), 69, "homing[spark]"),
+        (ModuleNotFoundError("no", name="starlette"), 69, "homing[server]"),
+        (ModuleNotFoundError("no", name="homing.nowhere"), 70, "installed whole"),
+        (KeyboardInterrupt(), 130, ""),
+        (ZeroDivisionError("division by zero"), 70, "this is a bug"),
+        (SystemExit(3), 3, ""),
+        (SystemExit(None), 0, ""),
+    ],
+)
+def test_every_end_has_its_exit_code(
+    error: BaseException, code: int, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(error, debug=False) == code
+    told = capsys.readouterr().err
+    assert hint in told
+    assert "Traceback" not in told
+    assert told == "" or told.startswith("homing: ")
+
+
+def test_no_error_of_the_tree_looks_like_success_or_like_a_bug() -> None:
+    def tree(kind: type[errors.HomingError]) -> list[type[errors.HomingError]]:
+        return [kind, *(below for heir in kind.__subclasses__() for below in tree(heir))]
+
+    codes = {kind: exit_code(kind) for kind in tree(errors.HomingError)}
+    assert len(codes) > 20
+    assert not {0, 70} & set(codes.values()), codes
+
+
+@pytest.mark.parametrize("how", ["flag", "variable"])
+def test_debug_prints_the_traceback(
+    how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "variable":
+        monkeypatch.setenv("HOMING_DEBUG", "1")
+    words = ["config", "check", "--set", "a.b=1", *["--debug"] * (how == "flag")]
+    assert main(words) == 78
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_debug_after_a_lone_dash_pair_is_an_argument() -> None:
+    words = ["echo", "--", "--debug"]
+    assert not homing.cli._take_debug(words)
+    assert words == ["echo", "--", "--debug"]
+
+
+def _homing(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "homing.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_reader_that_goes_away_is_no_error_message() -> None:
+    process = _homing("config", "show", "--why", "--json")
+    assert process.stdout is not None
+    process.stdout.close()
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (141, "")
+
+
+def test_sigint_ends_with_130_and_one_line(tmp_path: Path) -> None:
+    """A config that is a pipe with no writer keeps the command waiting for us."""
+    pipe = tmp_path / "homing.toml"
+    os.mkfifo(pipe)
+    process = _homing("config", "check", "--config", str(pipe))
+    writer = os.open(pipe, os.O_WRONLY)  # returns once the command reads from it
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    os.close(writer)
+    assert (process.returncode, told) == (130, "homing: interrupted\n")

@@ -1,0 +1,207 @@
+"""Which value wins, where it came from, and every mistake at once."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from homing.config import Config, load
+from homing.config.catalogue import SETTINGS
+from homing.config.reference import reference
+from homing.config.sources import Given, contradictions, merge
+from homing.errors import ConfigError
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
+
+
+def _load(
+    path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    assignments: tuple[str, ...] = (),
+) -> Config:
+    return load(path, environment=environment or {}, flags=flags, assignments=assignments)
+
+
+def _write(directory: Path, text: str) -> Path:
+    file = directory / "homing.toml"
+    file.write_text(text)
+    return file
+
+
+def test_defaults_are_those_of_the_protocol() -> None:
+    config = _load()
+    assert (config.service.heartbeat, config.service.liveness) == (2.5, 3)
+    assert config.service.localfe == "tcp://127.0.0.1:5555"
+    assert (config.push.max_message, config.push.max_unfinished) == (1 << 20, 64)
+    assert (config.push.keepalive, config.push.token_ttl) == (90.0, 300.0)
+    assert config.origin("push.keepalive") == "default"
+
+
+def test_file_then_environment_then_flags(tmp_path: Path) -> None:
+    file = _write(tmp_path, '[service]\nname = "file"\nheartbeat = "1s"\nliveness = 5\n')
+    config = _load(
+        file,
+        {"HOMING_SERVICE_NAME": "env", "HOMING_SERVICE_HEARTBEAT": "500ms"},
+        {"service.name": "flag", "service.routers": None},
+    )
+    assert (config.service.name, config.origin("service.name")) == ("flag", "--name")
+    assert config.service.heartbeat == 0.5
+    assert config.origin("service.heartbeat") == "HOMING_SERVICE_HEARTBEAT"
+    assert (config.service.liveness, config.origin("service.liveness")) == (5, f"{file}:4")
+    assert config.origin("service.routers") == "default"
+
+
+def test_the_file_is_named_by_the_environment_or_lies_in_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, '[service]\nname = "here"\n')
+    assert (
+        _load(environment={"HOMING_CONFIG": str(tmp_path / "homing.toml")}).service.name == "here"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert _load().service.name == "here"
+    assert _load().origin("service.name") == "homing.toml:2"
+
+
+def test_every_mistake_is_reported_at_once_with_its_place(tmp_path: Path) -> None:
+    file = _write(
+        tmp_path,
+        '[service]\nhartbeat = 1\nliveness = 0\n\n[serivce]\nname = "x"\n\n'
+        '[push]\nkeepalive = "soon"\nmax_message = true\n\n[node]\nlog_level = "loud"\n',
+    )
+    with pytest.raises(ConfigError) as caught:
+        _load(file, {"HOMING_PUSH_KEEPALIV": "1"}, assignments=("node.data", "a.b=1"))
+    problems = caught.value.problems
+    assert problems == [
+        "--set node.data: expected section.key=value",
+        f"{file}:2: unknown setting service.hartbeat; did you mean service.heartbeat?",
+        f"{file}:3: service.liveness: expected int >= 1; it takes: integer, 1 to 100",
+        f"{file}:5: unknown section serivce; did you mean service?",
+        f'{file}:9: push.keepalive: expected a duration such as "2500ms", "30s" or "5min", got \'soon\'',
+        f"{file}:10: push.max_message: expected int, got bool; it takes: size, 1KiB to 1GiB",
+        f"{file}:13: node.log_level: invalid enum value 'loud'; it takes: debug | info | warning | error",
+        "HOMING_PUSH_KEEPALIV: unknown setting HOMING_PUSH_KEEPALIV; did you mean HOMING_PUSH_KEEPALIVE?",
+        "--set a.b: unknown setting a.b",
+    ]
+
+
+def test_a_file_that_is_no_toml_names_the_line(tmp_path: Path) -> None:
+    file = _write(tmp_path, '[service]\nname = "a\n')
+    with pytest.raises(ConfigError, match=r"homing\.toml:2: .*column"):
+        _load(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b"\xff\xfe", "not UTF-8"), (b"#" * (1 << 20) + b"\n", "is it the right file")],
+)
+def test_a_file_that_is_no_text(tmp_path: Path, content: bytes, problem: str) -> None:
+    file = tmp_path / "homing.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=problem):
+        _load(file)
+
+
+def test_a_file_that_is_not_there_and_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        _load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="is a directory"):
+        _load(tmp_path)
+
+
+def test_port_offset_moves_the_endpoints_nobody_set() -> None:
+    config = _load(flags={"node.port_offset": 100, "service.localfe": "tcp://0.0.0.0:5555"})
+    assert config.service.localfe == "tcp://0.0.0.0:5555"
+    assert config.service.localbe == "tcp://127.0.0.1:5656"
+    assert config.dashboard.listen == "127.0.0.1:7107"
+    assert config.origin("service.localbe") == "default + node.port_offset"
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"node.low_water": 4 << 20}, "must be below"),
+        ({"push.heartbeat": 20}, "must be below"),
+        ({"node.reconnect_first": 6}, "must not be above"),
+        ({"security.tls_cert": "a.pem"}, "must be given together with"),
+        ({"security.mechanism": "curve"}, "needs security.users_file"),
+        ({"service.localfe": "127.0.0.1:7001"}, "same address as service.localfe"),
+        ({"node.port_offset": 50000, "push.status": "127.0.0.1:1"}, ""),
+    ],
+)
+def test_settings_that_contradict_each_other(values: dict[str, Any], problem: str) -> None:
+    givens = [Given(name, value, "test") for name, value in values.items()]
+    if not problem:
+        assert list(contradictions(merge(givens))) == []
+        return
+    with pytest.raises(ConfigError, match=problem):
+        merge(givens)
+
+
+def test_lists_from_text_and_from_toml(tmp_path: Path) -> None:
+    file = _write(tmp_path, '[service]\npeers = ["tcp://a:5557"]\n')
+    assert _load(file).service.peers == ("tcp://a:5557",)
+    assert _load(environment={"HOMING_SERVICE_PEERS": "tcp://a:1, tcp://b:2"}).service.peers == (
+        "tcp://a:1",
+        "tcp://b:2",
+    )
+    assert _load(flags={"service.peers": ("tcp://c:3",)}).service.peers == ("tcp://c:3",)
+
+
+def test_variables_of_the_tools_are_no_settings() -> None:
+    assert _load(environment={"HOMING_DEBUG": "1", "HOMING_TEST_PROFILE": "ci"}).origins == {}
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_what_is_shown_can_be_read_back(name: str) -> None:
+    """`homing config show` prints a homing.toml that means the same."""
+    setting = SETTINGS[name]
+    shown = tomllib.loads(f"x = {setting.show(setting.default)}")["x"]
+    assert merge([Given(name, shown, "shown")]).value(name) == setting.default
+
+
+@given(
+    st.sampled_from(sorted(SETTINGS)),
+    st.one_of(
+        st.text(max_size=20),
+        st.integers(),
+        st.floats(),
+        st.booleans(),
+        st.lists(st.text(max_size=5), max_size=3),
+        st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    ),
+)
+def test_any_value_is_taken_or_refused_with_a_config_error(name: str, value: object) -> None:
+    try:
+        problems, origin = [], merge([Given(name, value, "somewhere")]).origin(name)
+    except ConfigError as error:
+        problems, origin = error.problems, "somewhere"
+    assert origin == "somewhere"
+    assert all("somewhere" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "nan", "inf"])
+def test_what_is_no_number_is_no_duration(value: object) -> None:
+    with pytest.raises(ConfigError, match="keepalive"):
+        merge([Given("push.keepalive", value, "somewhere")])
+
+
+def test_every_setting_has_a_reason_and_a_default_it_takes() -> None:
+    for setting in SETTINGS.values():
+        assert len(setting.reason) >= 15, setting.name
+        assert (
+            merge([Given(setting.name, setting.default, "default")]).value(setting.name)
+            == setting.default
+        )
+
+
+def test_the_reference_page_is_generated_from_the_settings() -> None:
+    assert REFERENCE.read_text() == reference(), "run: make reference"
