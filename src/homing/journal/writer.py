@@ -1,0 +1,294 @@
+"""The journal a node writes to: append on the event loop, group commit on a thread.
+
+`append` costs the loop a list entry and a number. One thread takes what has gathered, writes
+it as one block, syncs it if asked to, and posts `on_durable(number)` back to the loop; while
+it waits for the disk the next group gathers. Commits are at least `interval` apart, so a
+busy node writes some hundred blocks a second and an idle one answers at once.
+
+When the disk takes no more, the group in hand is tried again until it does. Meanwhile an
+event that takes work on (events.PROMISES) is refused with DiskFull, and the others wait up to
+`BACKLOG_EVENTS`, then are counted and their loss recorded as a Gap.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from homing.clock import Clock, SystemClock
+from homing.errors import DiskFull, JournalError
+from homing.journal.disk import Directory
+from homing.journal.events import (
+    PROMISES,
+    Acknowledged,
+    Delivered,
+    Dropped,
+    Event,
+    Gap,
+    PublicationAccepted,
+    PublicationMatched,
+    Redelivered,
+    SubscriptionSet,
+)
+from homing.journal.log import DEFAULT_LIMITS, Limits, Log, Recovery
+
+Durability = Literal["fsync", "os", "none"]
+Post = Callable[[Callable[[], None]], Any]
+
+# At 100 000 events/s two thirds of a second of a disk that does not answer; some 20 MB.
+BACKLOG_EVENTS = 65_536
+# Payloads and client lists waiting for the disk, whatever their number.
+BACKLOG_BYTES = 64 << 20
+# Events in one write: bounds the thread's memory and how long one write may take.
+GROUP_EVENTS = 8_192
+# How often a disk that took no more is tried again: soon enough for a person who freed space.
+RETRY_SECONDS = 0.25
+# How long close() tries to write the last group to a disk that refuses it.
+CLOSE_SECONDS = 5.0
+
+# The field that holds most of an event's bytes, for those kinds that can be large.
+_BULK: dict[type[Event], str] = {
+    PublicationAccepted: "payload",
+    PublicationMatched: "clients",
+    SubscriptionSet: "fields",
+    Delivered: "clients",
+    Redelivered: "clients",
+    Acknowledged: "clients",
+    Dropped: "clients",
+}
+
+
+class Journal:
+    """One node's journal, open for writing. Everything but the thread is the loop's."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        durability: Durability,
+        post: Post,
+        on_durable: Callable[[int], None],
+        interval: float = 0.002,
+        clock: Clock | None = None,
+        on_sealed: Callable[[str], None] | None = None,
+    ) -> None:
+        """`post` runs a callable on the loop (call_soon_threadsafe); `on_sealed` too gets there."""
+        self.number = log.number  # the last event appended
+        self.durable = log.number  # the last one that is as durable as configured
+        self.lost = 0  # events left out and not yet told of in a Gap
+        self.trouble = ""  # why the disk takes nothing; empty: it does
+        self._log = log
+        self._instant = durability == "none"
+        self._post = post
+        self._on_durable = on_durable
+        self._on_sealed = on_sealed
+        self._interval = interval
+        self._clock = clock or SystemClock()
+        self._lost_since = 0.0
+        self._pending: deque[Event] = deque()
+        self._bulk_in = 0  # written by the loop only
+        self._bulk_out = 0  # written by the thread only
+        self._owed = False
+        self._rung = False  # so that only the first event of a group pays for the bell
+        self._bell = threading.Event()
+        self._closing = threading.Event()
+        self._in_hand: list[Event] = []  # the group being written
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    @property
+    def recovered(self) -> Recovery:
+        """What opening it found."""
+        return self._log.recovered
+
+    @property
+    def backlog(self) -> int:
+        """Events appended and not yet taken by the disk."""
+        return len(self._pending) + len(self._in_hand)
+
+    def append(self, event: Event) -> int:
+        """Take one event; its number, or 0 if it was left out (never one of PROMISES).
+
+        Raises DiskFull for one of PROMISES while the disk takes nothing.
+        """
+        pending = self._pending
+        if (self.trouble or self.lost or len(pending) >= BACKLOG_EVENTS) and not self._admit(event):
+            return 0
+        if event.__class__ in _BULK and not self._admit_bulk(event):
+            return 0
+        pending.append(event)
+        self.number = number = self.number + 1
+        if not self._rung:
+            self._ring()
+        return number
+
+    def _ring(self) -> None:
+        """Once a group: wake the thread, and where nothing is waited for say so next turn."""
+        self._rung = True
+        self._bell.set()
+        if self._instant and not self._owed:
+            self._owed = True
+            self._post(self._tell_instantly)
+
+    def _admit_bulk(self, event: Event) -> bool:
+        size = len(getattr(event, _BULK[event.__class__]))
+        if self._bulk_in - self._bulk_out + size > BACKLOG_BYTES:
+            return self._refuse(event, f"the disk is {BACKLOG_BYTES >> 20} MiB behind")
+        self._bulk_in += size
+        return True
+
+    def _admit(self, event: Event) -> bool:
+        """The rare ways in: the disk is in trouble, or was and is not any more."""
+        if self.trouble and type(event) in PROMISES:
+            return self._refuse(event, self.trouble)
+        if len(self._pending) >= BACKLOG_EVENTS:
+            return self._refuse(event, f"the disk is {BACKLOG_EVENTS} events behind")
+        if self.lost and not self.trouble:
+            self._tell_of_gap()
+        return True
+
+    def _refuse(self, event: Event, why: str) -> bool:
+        if type(event) in PROMISES:
+            raise DiskFull(why)
+        if self.lost == 0:
+            self._lost_since = event.at
+        self.lost += 1
+        return False
+
+    def _tell_of_gap(self) -> None:
+        gap = Gap(self._clock.monotonic(), self.lost, self._lost_since)
+        self.lost = 0
+        self._pending.append(gap)
+        self.number += 1
+
+    def _tell_instantly(self) -> None:
+        self._owed = False
+        self._tell(self.number)
+
+    def _tell(self, number: int) -> None:
+        if number > self.durable:
+            self.durable = number
+            self._on_durable(number)
+
+    def hold(self, number: int | None) -> None:
+        """Keep this event and all after it, whatever retention says."""
+        self._log.hold = number
+
+    def close(self) -> None:
+        """Write what is pending and stop; JournalError if the disk refused the last of it."""
+        if self.lost and not self.trouble:
+            self._tell_of_gap()
+        self._closing.set()
+        self._bell.set()
+        self._thread.join()
+        disk = self._log.disk
+        if isinstance(disk, Directory):
+            disk.close()
+        if self.backlog:
+            raise JournalError(f"{self.backlog} events not written: {self.trouble}")
+
+    # --- the thread ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not (self._closing.is_set() and not self._pending):
+                # Woken for the segment's age too, where nothing is appended for long.
+                self._bell.wait(1.0)
+                self._bell.clear()
+                self._rung = False
+                if self._pending and not self._commit():
+                    return
+                self._log.idle()
+                self._announce_sealed()
+                if not self._closing.is_set():
+                    self._closing.wait(self._interval)
+            self._log.rotate()
+            self._announce_sealed()
+        except BaseException as error:
+            # A bug, not a full disk: from now on nothing is promised any more.
+            self.trouble = f"the journal's thread failed: {error!r}"
+
+    def _commit(self) -> bool:
+        """Write one group, as often as it takes; False if closing and it cannot be."""
+        size = min(len(self._pending), GROUP_EVENTS)
+        group = self._in_hand = [self._pending.popleft() for _ in range(size)]
+        if not self._write(group):
+            return False
+        self._in_hand = []
+        self._bulk_out += sum(
+            len(getattr(event, _BULK[event.__class__]))
+            for event in group
+            if event.__class__ in _BULK
+        )
+        if self._pending:
+            self._bell.set()
+        return True
+
+    def _write(self, group: list[Event]) -> bool:
+        """False if the disk refuses it and the journal is being closed."""
+        give_up: float | None = None
+        while True:
+            skew = int((self._clock.wall() - self._clock.monotonic()) * 1e6)
+            try:
+                number = self._log.append(group, skew)
+                break
+            except (OSError, DiskFull) as error:
+                self.trouble = f"{error.__class__.__name__}: {error}"
+            if self._closing.is_set():
+                give_up = give_up or self._clock.monotonic() + CLOSE_SECONDS
+                if self._clock.monotonic() >= give_up:
+                    return False
+            self._log.retain()
+            time.sleep(RETRY_SECONDS)
+        self.trouble = ""
+        self._notify(partial(self._tell, number))
+        return True
+
+    def _announce_sealed(self) -> None:
+        sealed, self._log.sealed = self._log.sealed, []
+        if self._on_sealed is not None:
+            for name in sealed:
+                self._notify(partial(self._on_sealed, name))
+
+    def _notify(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._post(callback)
+
+
+def open_journal(
+    directory: Path,
+    node: bytes,
+    *,
+    post: Post,
+    on_durable: Callable[[int], None],
+    name: str = "",
+    durability: Durability = "fsync",
+    interval: float = 0.002,
+    limits: Limits = DEFAULT_LIMITS,
+    on_sealed: Callable[[str], None] | None = None,
+) -> Journal:
+    """Lock a directory, recover what is there and begin to write after it."""
+    log = Log(
+        Directory(directory),
+        node,
+        name=name,
+        limits=limits,
+        durable=durability == "fsync",
+        wall=SystemClock.wall,
+        salt=lambda: int.from_bytes(os.urandom(4), "big"),
+    )
+    return Journal(
+        log,
+        durability=durability,
+        post=post,
+        on_durable=on_durable,
+        interval=interval,
+        on_sealed=on_sealed,
+    )
