@@ -1,0 +1,263 @@
+"""Matcher ↔ dispatcher ↔ dispatcher ↔ connector: typed messages and their items (§4.3).
+
+Item numbers mean the same on all of these links. Up to 10 they are the protocol's; homing
+adds 11 (role), 12 (connectors owned) and 13 (phase of a sync), which others skip.
+
+A *place* is a client id and the connector that holds it, 20 bytes. Lists are kept as the
+concatenated bytes they travel in: a fan-out to 10 000 clients is one object, not 10 000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from homing.errors import Malformed
+from homing.ids import ID_BYTES, NODE_ID_BYTES
+from homing.wire import packet
+from homing.wire.packet import Item, Message
+
+MESSAGE_ID: Final = 1
+PAYLOAD: Final = 2
+CLIENTS: Final = 3
+ATTRIBUTES: Final = 4
+NODE: Final = 5
+TIME: Final = 6
+TOKEN: Final = 7
+CLIENT: Final = 8
+CONNECTOR: Final = 9
+NAME: Final = 10
+ROLE: Final = 11
+CONNECTORS: Final = 12
+PHASE: Final = 13
+
+PLACE_BYTES: Final = ID_BYTES + NODE_ID_BYTES
+TIME_BYTES: Final = 8
+
+SYNC_BEGIN: Final = b"\x00"
+SYNC_END: Final = b"\x01"
+
+
+class Hello(Struct, frozen=True):
+    """A node's handshake, and again whenever the connectors a dispatcher owns change."""
+
+    node: bytes
+    role: bytes = b""
+    token: bytes = b""
+    connectors: bytes = b""
+
+    def encode(self) -> bytes:
+        optional = ((ROLE, self.role), (TOKEN, self.token), (CONNECTORS, self.connectors))
+        items = [(NODE, self.node), *[item for item in optional if item[1]]]
+        # Only a dispatcher with hundreds of connectors needs several packets, and so a key.
+        key = (MESSAGE_ID, self.node) if len(self.connectors) > packet.MAX_BODY // 2 else None
+        return packet.encode(packet.HANDSHAKE, items, key=key)
+
+
+class Heartbeat(Struct, frozen=True):
+    """Still here; with the sender's unix time in µs."""
+
+    time: int = 0
+
+    def encode(self) -> bytes:
+        return packet.encode(packet.HEARTBEAT, [(TIME, self.time.to_bytes(TIME_BYTES, "big"))])
+
+
+class Push(Struct, frozen=True):
+    """A matched publication; `clients` are places, on a connector's link bare client ids."""
+
+    message_id: bytes
+    payload: bytes
+    clients: bytes
+    attributes: bytes = b"{}"
+    redirected: bool = False
+
+    def encode(self) -> bytes:
+        items = [
+            (PAYLOAD, self.payload),
+            (CLIENTS, self.clients),
+            (ATTRIBUTES, self.attributes),
+        ]
+        key = (MESSAGE_ID, self.message_id)
+        return packet.encode(packet.PUSH, items, key=key, redirected=self.redirected)
+
+
+class Ack(Struct, frozen=True):
+    """Done: a push for `clients` (bare ids) of `connector`, or a subscription change (none)."""
+
+    message_id: bytes
+    clients: bytes = b""
+    connector: bytes = b""
+
+    def encode(self) -> bytes:
+        items = _present((CLIENTS, self.clients), (CONNECTOR, self.connector))
+        return packet.encode(packet.ACK, items, key=(MESSAGE_ID, self.message_id))
+
+
+class Nak(Struct, frozen=True):
+    """Refused, with a reason whose first word is the code."""
+
+    message_id: bytes
+    reason: str
+    connector: bytes = b""
+
+    def encode(self) -> bytes:
+        items = _present((packet.REASON, self.reason.encode()), (CONNECTOR, self.connector))
+        key = (MESSAGE_ID, self.message_id) if self.message_id else None
+        return packet.encode(packet.NAK, items, key=key)
+
+
+class Subscribe(Struct, frozen=True):
+    """A client's subscription is now exactly `fields` (JSON, unread here)."""
+
+    message_id: bytes
+    client: bytes
+    connector: bytes
+    name: bytes
+    fields: bytes
+
+    def encode(self) -> bytes:
+        items = [
+            (CLIENT, self.client),
+            (CONNECTOR, self.connector),
+            (NAME, self.name),
+            (ATTRIBUTES, self.fields),
+        ]
+        return packet.encode(packet.SUBSCRIBE, items, key=(MESSAGE_ID, self.message_id))
+
+
+class Unsubscribe(Struct, frozen=True):
+    """One subscription of a client is gone; an empty name means all of them."""
+
+    message_id: bytes
+    client: bytes
+    connector: bytes
+    name: bytes = b""
+
+    def encode(self) -> bytes:
+        items = [(CLIENT, self.client), (CONNECTOR, self.connector), (NAME, self.name)]
+        return packet.encode(packet.UNSUBSCRIBE, items, key=(MESSAGE_ID, self.message_id))
+
+
+class Sync(Struct, frozen=True):
+    """Between SYNC_BEGIN and SYNC_END a connector tells all its subscriptions anew."""
+
+    message_id: bytes
+    connector: bytes
+    phase: bytes
+
+    def encode(self) -> bytes:
+        items = [(CONNECTOR, self.connector), (PHASE, self.phase)]
+        return packet.encode(packet.STATUS, items, key=(MESSAGE_ID, self.message_id))
+
+
+Relayed = Hello | Heartbeat | Push | Ack | Nak | Subscribe | Unsubscribe | Sync
+
+
+def decode(message: Message, record: int = PLACE_BYTES) -> Relayed:
+    """The typed message; `record` is the size of an entry of a push's client list here."""
+    if message.command == packet.PUSH:
+        return _push(message, record)
+    decoder = _DECODERS.get(message.command)
+    if decoder is None:
+        raise Malformed(f"command {message.command} has no meaning on this link")
+    return decoder(message.items)
+
+
+def _push(message: Message, record: int) -> Push:
+    items = message.items
+    clients = items.get(CLIENTS, b"")
+    if not clients or len(clients) % record:
+        raise Malformed(f"a client list has {record} bytes an entry, got {len(clients)}")
+    return Push(
+        _id(items),
+        items.get(PAYLOAD, b""),
+        clients,
+        items.get(ATTRIBUTES, b"{}"),
+        message.redirected,
+    )
+
+
+def _hello(items: dict[int, bytes]) -> Hello:
+    connectors = items.get(CONNECTORS, b"")
+    if len(connectors) % NODE_ID_BYTES:
+        raise Malformed(f"connector ids are {NODE_ID_BYTES} bytes each, got {len(connectors)}")
+    node = _sized(items, NODE, NODE_ID_BYTES, "node id")
+    return Hello(node, items.get(ROLE, b""), items.get(TOKEN, b""), connectors)
+
+
+def _heartbeat(items: dict[int, bytes]) -> Heartbeat:
+    return Heartbeat(int.from_bytes(items.get(TIME, b"")[:TIME_BYTES], "big"))
+
+
+def _ack(items: dict[int, bytes]) -> Ack:
+    clients = items.get(CLIENTS, b"")
+    if len(clients) % ID_BYTES:
+        raise Malformed(f"client ids are {ID_BYTES} bytes each, got {len(clients)}")
+    return Ack(_id(items), clients, _optional_node(items))
+
+
+def _nak(items: dict[int, bytes]) -> Nak:
+    identity = _id(items) if MESSAGE_ID in items else b""
+    reason = items.get(packet.REASON, b"").decode("utf-8", "replace")
+    return Nak(identity, reason, _optional_node(items))
+
+
+def _subscribe(items: dict[int, bytes]) -> Subscribe:
+    return Subscribe(
+        _id(items),
+        _sized(items, CLIENT, ID_BYTES, "client id"),
+        _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"),
+        items.get(NAME, b""),
+        items.get(ATTRIBUTES, b"{}"),
+    )
+
+
+def _unsubscribe(items: dict[int, bytes]) -> Unsubscribe:
+    return Unsubscribe(
+        _id(items),
+        _sized(items, CLIENT, ID_BYTES, "client id"),
+        _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"),
+        items.get(NAME, b""),
+    )
+
+
+def _sync(items: dict[int, bytes]) -> Sync:
+    phase = items.get(PHASE, b"")
+    if phase not in (SYNC_BEGIN, SYNC_END):
+        raise Malformed("a status message here begins or ends a sync")
+    return Sync(_id(items), _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"), phase)
+
+
+def _id(items: dict[int, bytes]) -> bytes:
+    return _sized(items, MESSAGE_ID, ID_BYTES, "message id")
+
+
+def _sized(items: dict[int, bytes], item: int, size: int, what: str) -> bytes:
+    body = items.get(item)
+    if body is None:
+        raise Malformed(f"the {what} is missing")
+    if len(body) != size:
+        raise Malformed(f"a {what} is {size} bytes, got {len(body)}")
+    return body
+
+
+def _optional_node(items: dict[int, bytes]) -> bytes:
+    return _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id") if CONNECTOR in items else b""
+
+
+def _present(*items: Item) -> list[Item]:
+    return [item for item in items if item[1]]
+
+
+_DECODERS: dict[int, Callable[[dict[int, bytes]], Relayed]] = {
+    packet.HANDSHAKE: _hello,
+    packet.HEARTBEAT: _heartbeat,
+    packet.ACK: _ack,
+    packet.NAK: _nak,
+    packet.SUBSCRIBE: _subscribe,
+    packet.UNSUBSCRIBE: _unsubscribe,
+    packet.STATUS: _sync,
+}
