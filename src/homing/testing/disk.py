@@ -60,7 +60,8 @@ class File:
         unsafe = len(self.data) - self.synced
         if unsafe == 0:
             return 0
-        kept = self.synced + random.randrange(unsafe + 1)
+        # Nothing lost and all lost are as likely as each, so that few seeds show both.
+        kept = self.synced + random.choice((0, unsafe, *(random.randrange(unsafe + 1),) * 2))
         lost = len(self.data) - kept
         fate = random.random()
         if fate < 0.6:

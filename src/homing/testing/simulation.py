@@ -36,7 +36,7 @@ Action = Callable[[Any, Any], None]
 
 # Events without virtual time moving: far more than any burst of real work, and reached
 # within seconds by two roles that answer each other without end over a zero-delay line.
-_STANDSTILL = 1_000_000
+_STANDSTILL = 300_000
 
 
 class Node:
@@ -130,7 +130,7 @@ class Simulation:
         """Call `check(sim)` in `finish`."""
         self._last.append(check)
 
-    def at(self, when: float, action: Callable[[], None]) -> None:
+    def at(self, when: float, action: Callable[[], object]) -> None:
         """Do something of the test's own at a virtual time: a workload, a kill."""
         self.push(when, None, _call, action)
 
@@ -230,5 +230,5 @@ class Simulation:
         node.host.role = node.factory(node.host)
 
 
-def _call(action: Callable[[], None], _: Any) -> None:
+def _call(action: Callable[[], object], _: Any) -> None:
     action()
