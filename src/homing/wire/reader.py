@@ -71,19 +71,23 @@ class ImageReader:
             try:
                 while at < size:
                     flags = data[at]
-                    if flags < LONG:
-                        at += 2 + data[at + 1]
+                    if flags == MORE:
+                        at += data[at + 1] + 2
+                        continue
+                    if flags == 0:
+                        at += data[at + 1] + 2
                     elif flags < COMMAND:
-                        at += 9 + int.from_bytes(data[at + 1 : at + 9], "big")
+                        at += int.from_bytes(data[at + 1 : at + 9], "big") + 9
+                        if flags & MORE:
+                            continue
                     else:
                         break
-                    if not flags & MORE:
-                        if at > size:
-                            break
-                        if at - start > suspect:
-                            self._check(data, start, at)
-                        images.append(data[start:at])
-                        start = at
+                    if at > size:
+                        break
+                    if at - start > suspect:
+                        self._check(data, start, at)
+                    images.append(data[start:at])
+                    start = at
             except IndexError:
                 pass  # the chunk ends between a flags byte and its length
             if start == size:
