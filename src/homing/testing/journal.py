@@ -39,14 +39,14 @@ class SimJournal:
     def append(self, event: object) -> int:
         """Write one event; its number comes back in `journaled`.
 
-        On a full disk, work taken on is refused; what merely tells is left out, as the real
-        journal does.
+        On a full disk, work taken on is refused and what merely tells is left out (number 0),
+        as the real journal does.
         """
         try:
             self._file.write(record(event))
         except DiskFull:
             if isinstance(event, Event) and type(event) not in PROMISES:
-                return self._last
+                return 0
             raise
         self._last += 1
         self._host.trace("journal", f"#{self._last} {type(event).__name__}")
