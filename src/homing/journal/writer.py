@@ -232,21 +232,24 @@ class Journal:
         return True
 
     def _write(self, group: list[Event]) -> bool:
-        """False if the disk refuses it and the journal is being closed."""
+        """Until the disk takes it; False if it still refuses while the journal is closed."""
         give_up: float | None = None
-        while True:
-            skew = int((self._clock.wall() - self._clock.monotonic()) * 1e6)
-            try:
-                number = self._log.append(group, skew)
-                break
-            except (OSError, DiskFull) as error:
-                self.trouble = f"{error.__class__.__name__}: {error}"
+        while not self._try(group):
             if self._closing.is_set():
                 give_up = give_up or self._clock.monotonic() + CLOSE_SECONDS
                 if self._clock.monotonic() >= give_up:
                     return False
             self._log.retain()
             time.sleep(RETRY_SECONDS)
+        return True
+
+    def _try(self, group: list[Event]) -> bool:
+        skew = int((self._clock.wall() - self._clock.monotonic()) * 1e6)
+        try:
+            number = self._log.append(group, skew)
+        except (OSError, DiskFull) as error:
+            self.trouble = f"{error.__class__.__name__}: {error}"
+            return False
         self.trouble = ""
         self._notify(partial(self._tell, number))
         return True

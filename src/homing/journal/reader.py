@@ -1,0 +1,160 @@
+"""Reading journals: whole, from a number on, or following one that is being written.
+
+Readers need no lock and disturb no writer. What is damaged is reported to `on_damage` and
+passed over; the unfinished end of the segment that is being written is simply not there yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from homing.errors import CorruptSegment, JournalError
+from homing.journal.events import Event, Unknown, decode
+from homing.journal.log import segment_names
+from homing.journal.segment import BLOCKS_AT, Block, Damage, Header, read_header, scan
+
+OnDamage = Callable[[CorruptSegment], None]
+
+
+class Record(msgspec.Struct, gc=False):
+    """One event with its place in the journal and the wall clock's time, in µs."""
+
+    number: int
+    wall: int
+    event: Event | Unknown
+
+
+class Segment(msgspec.Struct):
+    """A segment file; `sealed` if a newer one exists, so that nothing is appended any more."""
+
+    path: Path
+    header: Header
+    sealed: bool
+    until: int | None  # the next segment's first number: later ones in here do not count
+
+
+def strict(damage: CorruptSegment) -> None:
+    """An `on_damage` that stops at the first."""
+    raise damage
+
+
+def journals(path: Path) -> list[Path]:
+    """The journal directories at or below a path, one per node."""
+    if not path.is_dir():
+        raise JournalError(f"{path} is not a directory", hint="a journal is a directory of *.hj")
+    found = {Path(root) for root, _, names in os.walk(path) if segment_names(names)}
+    return sorted(found)
+
+
+def segments(directory: Path, on_damage: OnDamage = strict) -> list[Segment]:
+    """A journal's segments, oldest first; those without a header are reported and left out."""
+    paths = [directory / name for name in segment_names(os.listdir(directory))]
+    found: list[Segment] = []
+    for path, following in pairwise([*paths, None]):
+        assert path is not None
+        try:
+            header = _header(path)
+        except FileNotFoundError:  # retention was quicker than we
+            continue
+        except ValueError as error:
+            if following is not None or path.stat().st_size > BLOCKS_AT:
+                on_damage(CorruptSegment(str(path), 0, str(error)))
+            continue
+        until = None if following is None else int(following.stem)
+        found.append(Segment(path, header, following is not None, until))
+    return found
+
+
+def _header(path: Path) -> Header:
+    with path.open("rb") as file:
+        return read_header(file.read(BLOCKS_AT))
+
+
+def blocks(
+    segment: Segment,
+    on_damage: OnDamage = strict,
+    start: int = BLOCKS_AT,
+    end: int | None = None,
+) -> Iterator[Block]:
+    """The whole blocks between two byte offsets; offsets in them count from the file's start."""
+    try:
+        data = _bytes(segment.path, start, end)
+    except FileNotFoundError:
+        on_damage(CorruptSegment(str(segment.path), start, "removed before it was read"))
+        return
+    for piece in scan(data, segment.header.salt, 0):
+        if isinstance(piece, Damage):
+            # The end of what is being written is not damage, it is not there yet.
+            if segment.sealed or piece.end < len(data):
+                on_damage(CorruptSegment(str(segment.path), start + piece.start, piece.reason))
+        elif segment.until is None or piece.first < segment.until:
+            yield msgspec.structs.replace(piece, start=start + piece.start, end=start + piece.end)
+
+
+def _bytes(path: Path, start: int, end: int | None) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(-1 if end is None else end - start)
+
+
+def records_of(segment: Segment, block: Block, on_damage: OnDamage = strict) -> list[Record]:
+    """A block's events with their numbers and wall time."""
+    try:
+        events = decode(block.body)
+    except ValueError as error:
+        on_damage(CorruptSegment(str(segment.path), block.start, str(error)))
+        return []
+    return [
+        Record(number, int(event.at * 1e6) + block.skew, event)
+        for number, event in enumerate(events, block.first)
+    ]
+
+
+def read(directory: Path, start: int = 1, on_damage: OnDamage = strict) -> Iterator[Record]:
+    """Every event of one node's journal from number `start` on."""
+    for segment in segments(directory, on_damage):
+        if segment.until is not None and segment.until <= start:
+            continue
+        for block in blocks(segment, on_damage):
+            if block.first + block.count > start:
+                found = records_of(segment, block, on_damage)
+                yield from (record for record in found if record.number >= start)
+
+
+class Tail:
+    """Follows one journal: each `poll` gives the events that came since the one before."""
+
+    def __init__(self, directory: Path, start: int = 1, on_damage: OnDamage = strict) -> None:
+        self.number = start - 1  # the last event given
+        self._directory = directory
+        self._on_damage = on_damage
+        self._segment = 0  # the first number of the segment we are in
+        self._at = BLOCKS_AT
+
+    def poll(self) -> list[Record]:
+        """What is new; at most one segment's worth at a time, to keep memory small."""
+        for segment in segments(self._directory, self._on_damage):
+            first = segment.header.first
+            if first < self._segment or (segment.until or self.number + 2) <= self.number + 1:
+                continue
+            if first > self._segment:
+                self._segment, self._at = first, BLOCKS_AT
+            found = self._read(segment)
+            if found:
+                return found
+        return []
+
+    def _read(self, segment: Segment) -> list[Record]:
+        found: list[Record] = []
+        for block in blocks(segment, self._on_damage, self._at):
+            self._at = block.end
+            new = records_of(segment, block, self._on_damage)
+            found += [record for record in new if record.number > self.number]
+        if found:
+            self.number = found[-1].number
+        return found
