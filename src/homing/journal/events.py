@@ -211,6 +211,12 @@ class SubscriptionRemoved(Event, tag=34):
     name: bytes = b""
 
 
+class PublicationDone(Event, tag=35):
+    """Every connector concerned has taken it over: a restarted matcher need not send it again."""
+
+    id: bytes
+
+
 class Delivered(Event, tag=40):
     """Pushed, for the first time, to these clients' connections."""
 
@@ -256,6 +262,15 @@ class SessionClosed(Event, tag=45):
     reason: bytes = b""
 
 
+class DeliveryQueued(Event, tag=46):
+    """A connector took it over for durable sessions; it owes it to them until acknowledged."""
+
+    id: bytes
+    clients: bytes
+    attrs: bytes
+    payload: bytes
+
+
 class Unknown(msgspec.Struct):
     """An event of a kind this version does not know; newer than us, kept whole."""
 
@@ -284,17 +299,25 @@ AnyEvent: TypeAlias = (
     | PublicationMatched
     | SubscriptionSet
     | SubscriptionRemoved
+    | PublicationDone
     | Delivered
     | Redelivered
     | Acknowledged
     | Dropped
     | SessionOpened
     | SessionClosed
+    | DeliveryQueued
 )
 KINDS: dict[int, type[Event]] = {kind.__struct_config__.tag: kind for kind in get_args(AnyEvent)}
 
 PROMISES: frozenset[type[Event]] = frozenset(
-    {RequestAccepted, PublicationAccepted, SubscriptionSet, SubscriptionRemoved}
+    {
+        RequestAccepted,
+        PublicationAccepted,
+        SubscriptionSet,
+        SubscriptionRemoved,
+        DeliveryQueued,
+    }
 )
 """Events that take work on. Without room for them the work is refused (DiskFull); all others
 tell of what has happened anyway, and are counted in a Gap instead."""
