@@ -7,7 +7,7 @@ passed over; the unfinished end of the segment that is being written is simply n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -102,16 +102,22 @@ def _bytes(path: Path, start: int, end: int | None) -> bytes:
         return file.read(-1 if end is None else end - start)
 
 
-def records_of(segment: Segment, block: Block, on_damage: OnDamage = strict) -> list[Record]:
-    """A block's events with their numbers and wall time."""
+def events_of(
+    segment: Segment, block: Block, on_damage: OnDamage = strict
+) -> Sequence[Event | Unknown]:
+    """A block's events; none, and a report, if they cannot be made out."""
     try:
-        events = decode(block.body)
+        return decode(block.body)
     except ValueError as error:
         on_damage(CorruptSegment(str(segment.path), block.start, str(error)))
         return []
+
+
+def records_of(segment: Segment, block: Block, on_damage: OnDamage = strict) -> list[Record]:
+    """A block's events with their numbers and wall time."""
     return [
         Record(number, int(event.at * 1e6) + block.skew, event)
-        for number, event in enumerate(events, block.first)
+        for number, event in enumerate(events_of(segment, block, on_damage), block.first)
     ]
 
 

@@ -1,0 +1,76 @@
+"""Sealed segments as Parquet beside the segment: `….hj` gets a `….parquet`.
+
+A copy for Spark and anyone else who reads columns; the segment stays the record until
+retention takes both. Written whole under another name, synced, then renamed, so that a file
+called `.parquet` is always complete. Run it as `homing journal seal`, apart from the node:
+it would cost the event loop's process a core's worth of interpreter time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from homing.journal.columns import SCHEMA, batch
+from homing.journal.events import Event, Unknown
+from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments, strict
+
+SUFFIX = ".parquet"
+# Events in a row group: large enough to compress and scan well, small enough for a reader's
+# memory and for the minimum and maximum of `at` and `number` to be worth something.
+ROW_GROUP = 131_072
+
+
+def parquet_of(segment: Path) -> Path:
+    """Where a segment's Parquet file is or would be."""
+    return segment.with_suffix(SUFFIX)
+
+
+def unsealed(directory: Path, on_damage: OnDamage = strict) -> list[Segment]:
+    """The finished segments that have no Parquet file yet."""
+    return [
+        segment
+        for segment in segments(directory, on_damage)
+        if segment.sealed and not parquet_of(segment.path).exists()
+    ]
+
+
+def seal(segment: Segment, on_damage: OnDamage = strict) -> Path:
+    """Write one segment's Parquet file."""
+    target = parquet_of(segment.path)
+    partial = target.with_suffix(".partial")
+    schema = SCHEMA.with_metadata({"homing.node": segment.header.node, "homing.format": "1"})
+    with pq.ParquetWriter(partial, schema, compression="zstd", write_page_index=True) as writer:
+        for rows in _row_groups(segment, on_damage):
+            writer.write_batch(rows.replace_schema_metadata(schema.metadata))
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    partial.rename(target)
+    return target
+
+
+def seal_all(directory: Path, on_damage: OnDamage = strict) -> Iterator[Path]:
+    """Seal what can be, oldest first; then let go of copies whose segment is gone."""
+    for segment in unsealed(directory, on_damage):
+        yield seal(segment, on_damage)
+    for path in directory.glob(f"*{SUFFIX}"):
+        if not path.with_suffix(".hj").exists():
+            path.unlink(missing_ok=True)
+
+
+def _row_groups(segment: Segment, on_damage: OnDamage) -> Iterator[pa.RecordBatch]:
+    """Whole blocks, gathered to about ROW_GROUP events."""
+    gathered: list[tuple[int, int, Sequence[Event | Unknown]]] = []
+    size = 0
+    for block in blocks(segment, on_damage):
+        gathered.append((block.first, block.skew, events_of(segment, block, on_damage)))
+        size += block.count
+        if size >= ROW_GROUP:
+            yield batch(segment.header.node, gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield batch(segment.header.node, gathered)

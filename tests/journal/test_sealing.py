@@ -1,0 +1,74 @@
+"""Sealing: Parquet says what the segment says, is complete or absent, and goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from homing.errors import CorruptSegment
+from homing.journal import sealing
+from homing.journal.columns import SCHEMA
+from homing.journal.events import Delivered, Event, RequestAccepted
+from homing.journal.log import segment_name
+from homing.journal.reader import blocks, segments
+from homing.journal.sealing import parquet_of, seal, seal_all, unsealed
+from homing.journal.segment import BLOCKS_AT
+from tests.journal.conftest import SKEW, MakeLog
+
+
+@pytest.fixture
+def journal(tmp_path: Path, make_log: MakeLog) -> Path:
+    """Three finished segments of 10 events and an open one of 2."""
+    log = make_log(tmp_path, segment_bytes=BLOCKS_AT + 300)
+    for i in range(16):
+        pair: list[Event] = [
+            RequestAccepted(float(i), b"echo", b"c", i),
+            Delivered(float(i), bytes(12), bytes(24)),
+        ]
+        log.append(pair, SKEW)
+    return tmp_path
+
+
+def test_sealed_segments_become_parquet(journal: Path) -> None:
+    finished = [segment.path for segment in unsealed(journal)]
+    assert len(finished) == len(segments(journal)) - 1 >= 2
+    assert list(seal_all(journal)) == [parquet_of(path) for path in finished]
+    assert unsealed(journal) == []
+    table = pq.read_table(parquet_of(finished[0]))
+    assert table.schema.equals(SCHEMA, check_metadata=False)
+    assert table.schema.metadata[b"homing.node"] == b"node0001"
+    assert table.column("number").to_pylist() == list(range(1, table.num_rows + 1))
+    assert table.column("size").to_pylist()[::2] == list(range(table.num_rows // 2))
+    codec = pq.ParquetFile(parquet_of(finished[0])).metadata.row_group(0).column(0).compression
+    assert codec == "ZSTD"
+
+
+def test_row_groups_are_cut(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "ROW_GROUP", 4)
+    first = unsealed(journal)[0]
+    count = sum(block.count for block in blocks(first))
+    assert pq.ParquetFile(seal(first)).num_row_groups == -(-count // 4)
+
+
+def test_damage_is_told_and_the_rest_is_kept(journal: Path) -> None:
+    first = unsealed(journal)[0]
+    data = bytearray(first.path.read_bytes())
+    data[BLOCKS_AT + 45] ^= 0xFF
+    first.path.write_bytes(data)
+    with pytest.raises(CorruptSegment):
+        seal(first)
+    assert not parquet_of(first.path).exists()
+    told: list[CorruptSegment] = []
+    numbers = pq.read_table(seal(first, told.append)).column("number").to_pylist()
+    assert numbers[0] == 3
+    assert [each.offset for each in told] == [BLOCKS_AT]
+
+
+def test_a_copy_goes_with_its_segment(journal: Path) -> None:
+    list(seal_all(journal))
+    (journal / segment_name(1)).unlink()
+    assert list(seal_all(journal)) == []
+    assert not parquet_of(journal / segment_name(1)).exists()
+    assert len(list(journal.glob("*.parquet"))) >= 1
