@@ -114,9 +114,10 @@ def test_a_plain_conversation_from_both_sides() -> None:
     assert server.user == "admin"
 
 
-def test_an_error_ends_the_handshake() -> None:
+@pytest.mark.parametrize("recording", ["error-400", "error-400-libzmq"])
+def test_an_error_ends_the_handshake(recording: str) -> None:
     with pytest.raises(HandshakeRefused, match="400"):
-        greeted(dealer()).receive(load("zmtp/error-400"))
+        greeted(dealer()).receive(load(f"zmtp/{recording}"))
 
 
 # -- CURVE as libzmq 4.3.5 sent it; keys and entropy as the recordings' headers say ---------------

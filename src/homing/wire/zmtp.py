@@ -49,6 +49,10 @@ PARTNERS: dict[str, frozenset[str]] = {
 }
 _TELLS_IDENTITY = ("REQ", "DEALER", "ROUTER")
 
+# What libzmq's PLAIN server sends for ERROR: its source says "\x05ERROR", and to a C compiler
+# \x05E is one character.
+_LIBZMQ_ERROR = b"^RROR"
+
 _SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 _GREETING_BYTES = 64
 _VERSION = (3, 1)
@@ -275,6 +279,8 @@ class Connection:
 
     def _answer(self, body: bytes) -> None:
         offset = self._read - len(body)
+        if body.startswith(_LIBZMQ_ERROR):
+            body = b"\x05ERROR" + body[len(_LIBZMQ_ERROR) :]
         name, rest = _split_command(body, offset)
         if name == b"ERROR":
             reason = rest[1 : 1 + rest[0]] if rest else b""
