@@ -1,0 +1,1 @@
+"""The process: listeners, links, timers, signals, children; runs a role on real sockets."""

@@ -1,0 +1,251 @@
+"""Runs one role on real sockets: the Port it asks, the listeners, dials and timers behind it.
+
+    host = Host()
+    host.role = Broker(host, …)
+    host.add(ZmtpPlug("localfe", "ROUTER"))
+    host.listen("localfe", "tcp://127.0.0.1:5555")
+    …
+    await host.drain(deadline)
+
+All of it lives in one thread, that of the loop. A role that raises loses the link whose
+message it could not stand, never the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+from homing.clock import SystemClock
+from homing.errors import ConfigError, JournalError
+from homing.node.backoff import FIRST, LAST, Backoff
+from homing.node.dial import Dial
+from homing.node.endpoint import parse_endpoint
+from homing.node.link import StreamLink
+from homing.node.listener import BACKLOG, Listener, bind
+from homing.node.plug import Plug
+from homing.node.turn import Turn
+from homing.node.wheel import TICK, Wheel
+from homing.ports import Role
+
+# Kept for all stuck peers together: what a node may spend on others' slowness.
+HELD_LIMIT = 512 << 20
+# How often a drain looks whether all is done.
+DRAIN_STEP = 0.02
+
+_log = logging.getLogger("homing.node")
+
+
+class JournalWriter(Protocol):
+    """What the host needs of homing.journal.writer.Journal."""
+
+    def append(self, event: Any) -> int: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Draining(Protocol):
+    """A role that has work to finish before the node ends."""
+
+    drained: bool
+
+    def drain(self, now: float) -> None:
+        """Take no new work; `drained` is true once the old is done."""
+        ...
+
+
+class Host:
+    """A homing.ports.Port on an asyncio loop."""
+
+    role: Role
+
+    def __init__(
+        self,
+        *,
+        held_limit: int = HELD_LIMIT,
+        reconnect: tuple[float, float] = (FIRST, LAST),
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.loop = loop or asyncio.get_running_loop()
+        self.turn = Turn(self.loop.call_soon)
+        self.call_soon: Callable[..., Any] = self.loop.call_soon
+        self.now: Callable[[], float] = SystemClock.monotonic
+        self.plugs: dict[str, Plug] = {}
+        self.held_bytes = 0
+        self.held_limit = held_limit
+        self.journal_writer: JournalWriter | None = None
+        self._reconnect = reconnect
+        self._listeners: list[Listener] = []
+        self._dials: dict[tuple[str, str], Dial] = {}
+        self._wheel = Wheel()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._next_id = random.getrandbits(32)
+
+    # -- setting up -------------------------------------------------------------------------
+
+    def add(self, plug: Plug) -> None:
+        """Make a plug known under its name."""
+        self.plugs[plug.name] = plug
+
+    def listen(
+        self, plug: str, endpoint: str, *, reuse_port: bool = False, backlog: int = BACKLOG
+    ) -> str:
+        """Accept connections for a plug; the endpoint, with its port, comes back."""
+        where = parse_endpoint(endpoint)
+        sock = bind(where, reuse_port=reuse_port, backlog=backlog)
+        if not where.path:
+            where = where._replace(port=sock.getsockname()[1])
+        listener = Listener(self, self._plug(plug), sock, where)
+        self._listeners.append(listener)
+        listener.start()
+        return str(where)
+
+    def _plug(self, name: str) -> Plug:
+        if name not in self.plugs:
+            raise ConfigError([f"no plug {name!r}; there are: {', '.join(self.plugs)}"])
+        return self.plugs[name]
+
+    # -- what a role asks for (homing.ports.Port) -------------------------------------------
+
+    def connect(self, plug: str, endpoint: str) -> None:
+        """Keep a link to `endpoint`, with back-off, until told otherwise."""
+        if (plug, endpoint) not in self._dials:
+            backoff = Backoff(random.random, *self._reconnect)
+            where = parse_endpoint(endpoint)
+            self._dials[plug, endpoint] = Dial(self, self._plug(plug), where, backoff)
+
+    def disconnect(self, plug: str, endpoint: str) -> None:
+        """Stop keeping it; an open link is closed."""
+        dial = self._dials.pop((plug, endpoint), None)
+        if dial is not None:
+            dial.stop()
+
+    def later(self, deadline: float, key: Hashable) -> None:
+        """Wake the role at or soon after `deadline`."""
+        self.watch(key, deadline)
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget a `later`."""
+        self._wheel.cancel(key)
+
+    def journal(self, event: object) -> int:
+        """Append an event; without a journal it counts as durable at once and is number 0."""
+        if self.journal_writer is None:
+            return 0
+        return self.journal_writer.append(event)
+
+    def durable(self, number: int) -> None:
+        """Every event up to this number is durable: what a journal calls, on the loop."""
+        self._call(self.role.journaled, number)
+
+    # -- what links ask for -----------------------------------------------------------------
+
+    def watch(self, key: Hashable, deadline: float) -> None:
+        """Call `check` of a link, or `wake` of the role, at or soon after `deadline`."""
+        self._wheel.set(key, deadline)
+        if self._timer is None or deadline + TICK < self._timer_at:
+            self._arm()
+
+    def unwatch(self, link: StreamLink) -> None:
+        """Forget a `watch`."""
+        self._wheel.cancel(link)
+
+    def opened(self, link: StreamLink, now: float) -> None:
+        """A link is there for the role to use."""
+        try:
+            self.role.opened(link, now)
+        except Exception:
+            _log.exception("%r broke the role as it opened; it is closed", link)
+            link.lose("internal error")
+
+    def closed(self, link: StreamLink) -> None:
+        """A link that the role knew is gone."""
+        self._call(self.role.closed, link)
+
+    def routing_id(self) -> bytes:
+        """A name for a peer that told none: a zero byte and a number."""
+        self._next_id = (self._next_id + 1) & 0xFFFFFFFF
+        return b"\0" + self._next_id.to_bytes(4, "big")
+
+    # -- the end ----------------------------------------------------------------------------
+
+    async def drain(self, deadline: float) -> None:
+        """Accept nothing new, let the role finish until `deadline`, then close everything."""
+        for listener in self._listeners:
+            listener.close()
+        if isinstance(self.role, Draining):
+            self.role.drain(self.now())
+            await self._until(partial(getattr, self.role, "drained"), deadline)
+        self._stop_dials()
+        for plug in self.plugs.values():
+            for link in list(plug.links):
+                link.close("shutting down")
+        await self._until(self._no_links, deadline)
+        self.stop()
+
+    def _no_links(self) -> bool:
+        return not any(plug.links for plug in self.plugs.values())
+
+    async def _until(self, done: Callable[[], bool], deadline: float) -> None:
+        # Asked again and again, since a role cannot await or tell; this is no hot path.
+        while self.now() < deadline and not done():  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_STEP)
+
+    def stop(self) -> None:
+        """End at once: sockets, dials, timers, journal."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        self._stop_dials()
+        for plug in self.plugs.values():
+            for link in list(plug.links):
+                link.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        writer, self.journal_writer = self.journal_writer, None
+        if writer is not None:
+            try:
+                writer.close()
+            except JournalError:
+                _log.exception("the journal could not be closed")
+
+    def _stop_dials(self) -> None:
+        for dial in self._dials.values():
+            dial.stop()
+        self._dials.clear()
+
+    # -- the timer --------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """One timer of the loop, at the wheel's next tick."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._wheel.next
+        if due is not None:
+            self._timer_at = due
+            self._timer = self.loop.call_later(max(0.0, due - self.now()), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self.now()
+        for key in self._wheel.advance(now):
+            if isinstance(key, StreamLink):
+                key.check(now)
+            else:
+                self._call(self.role.wake, key)
+        self._arm()
+
+    def _call(self, method: Callable[[Any, float], None], argument: Any) -> None:
+        """Tell the role something; what it raises is a bug, and logged as one."""
+        try:
+            method(argument, self.now())
+        except Exception:
+            _log.exception("the role failed in %s", getattr(method, "__name__", method))

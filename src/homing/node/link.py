@@ -1,0 +1,329 @@
+"""A link over a byte stream: chunks in, messages to the role; messages out, one write a turn.
+
+    connection_made ─► handshake ─► open ─► closing ─► connection_lost
+                          │           │
+                          └───────────┴── broken, silent, too far behind ─► lost
+
+The loop calls the asyncio protocol methods; the role calls `send`, `close` and `backlog`. A
+peer that does not take what it is sent becomes *stuck*: the link's write function is swapped
+for one that keeps the bytes, so that nobody else pays for it, and once too much is kept the
+link is lost. A peer that floods is read one chunk a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from homing.errors import HomingError
+from homing.ports import Link
+
+if TYPE_CHECKING:
+    from homing.node.dial import Dial
+    from homing.node.host import Host
+    from homing.node.plug import Codec, Deliver, Plug
+
+# uvloop reads up to 256 KiB at once, and goes on reading while that much is there.
+FLOOD_BYTES = 256 << 10
+# Seconds that a closed link may take to bring its last bytes to the peer.
+LINGER = 5.0
+
+_log = logging.getLogger("homing.node")
+
+
+class StreamLink(Link):
+    """One connection; an asyncio protocol by shape, so that it can be a compiled class."""
+
+    __slots__ = (
+        "_deliver",
+        "_encode",
+        "_held",
+        "_host",
+        "_now",
+        "_out",
+        "_pauses",
+        "_plug",
+        "_queued",
+        "_transport",
+        "_turn",
+        "_write",
+        "codec",
+        "dial",
+        "heard",
+        "held_bytes",
+        "open",
+        "over",
+        "since",
+    )
+
+    _transport: asyncio.Transport
+    _write: Callable[[bytes], None]
+    codec: Codec
+    _deliver: Deliver
+
+    def __init__(self, host: Host, plug: Plug, dial: Dial | None) -> None:
+        super().__init__(plug.name)
+        self.dial = dial
+        self.open = False  # the role knows it and may use it
+        self.over = False  # closed or lost: nothing goes in or out any more
+        self.heard = 0.0  # when the peer last sent a byte
+        self.since = 0.0  # when it was opened
+        self.held_bytes = 0
+        self._host = host
+        self._plug = plug
+        self._turn = host.turn
+        self._now = host.now
+        self._out: list[bytes] = []
+        self._queued = 0
+        self._held: list[bytes] = []
+        self._pauses = 0
+        self._encode: Callable[[bytes], bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.plug} {self.peer.hex() or 'unnamed'} {self.user}>"
+
+    # -- what a role calls ------------------------------------------------------------------
+
+    def send(self, message: bytes) -> None:
+        """Queue one message for the end of this turn; nothing happens on a link that is over."""
+        out = self._out
+        if not out:
+            if self.over:
+                return
+            self._turn.add(self)
+        out.append(message)
+        self._queued += len(message)
+
+    def close(self, reason: str = "") -> None:
+        """Send what is queued, then close."""
+        if not self.over:
+            _log.debug("closing %r: %s", self, reason)
+            self._finish()
+
+    @property
+    def backlog(self) -> int:
+        """Bytes queued and not yet taken by the peer's side of the connection."""
+        if self.over:
+            return 0
+        return self._queued + self.held_bytes + self._transport.get_write_buffer_size()
+
+    # -- what the loop calls ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """The connection is there; the handshake begins."""
+        bounds = self._plug.bounds
+        self._transport = transport
+        self._write = transport.write
+        transport.set_write_buffer_limits(bounds.high_water, bounds.low_water)
+        self._plug.links[self] = None
+        self.codec = self._plug.codec()
+        self.heard = now = self._now()
+        if self.codec.ready:
+            self._open(now)
+        else:
+            self._host.watch(self, now + bounds.handshake)
+            self._write(self.codec.take())
+
+    def data_received(self, data: bytes) -> None:
+        """One chunk: decode it, hand its messages to the role."""
+        if self.over:
+            return
+        self.heard = now = self._now()
+        try:
+            messages = self.codec.receive(data)
+            if not self.open:
+                self._shake(now)
+            answer = self.codec.take()
+            if answer:
+                self._write(answer)
+            if messages:
+                deliver = self._deliver
+                for message in messages:
+                    if not self.open:  # the role closed it
+                        return
+                    deliver(self, message, now)
+        except HomingError as error:
+            self._refuse(error)
+        except Exception:
+            _log.exception("a message of %r broke the role; the link is closed", self)
+            self.lose("internal error")
+        if len(data) >= FLOOD_BYTES:
+            self._breathe()
+
+    def eof_received(self) -> bool:
+        """The peer is done; so is the link."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone, by whomever."""
+        self._host.unwatch(self)
+        if not self.over:
+            self._end("closed by the peer" if error is None else str(error))
+        self._plug.forget(self)
+        if self.dial is not None:
+            self.dial.lost(self)
+
+    def pause_writing(self) -> None:
+        """The peer is stuck: keep what it gets until it is not."""
+        self._write = self._hold
+        if self._plug.bounds.wait_for_reader:
+            self._pause()
+
+    def resume_writing(self) -> None:
+        """The peer takes again: hand over what was kept."""
+        self._write = self._transport.write
+        if self._plug.bounds.wait_for_reader:
+            self._resume()
+        self._release()
+
+    # -- what the host calls ----------------------------------------------------------------
+
+    def flush(self) -> None:
+        """The turn ends: one write."""
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        self._queued = 0
+        if self._encode is not None:
+            out = [self._encode(message) for message in out]
+        self._write(out[0] if len(out) == 1 else b"".join(out))
+
+    def check(self, now: float) -> None:
+        """A moment asked for with `watch` has come: is the peer still there?"""
+        if self.over:
+            self._transport.abort()
+        elif not self.open:
+            self.lose("no handshake in time")
+        elif now >= self.limit():
+            self.lose("silent for too long")
+        else:
+            self._host.watch(self, self.look_again(now))
+
+    def limit(self) -> float:
+        """When the peer, if it stays silent, is given up."""
+        return self.heard + self._plug.bounds.silence
+
+    def look_again(self, now: float) -> float:
+        """When to check next."""
+        return self.limit()
+
+    def lose(self, reason: str) -> None:
+        """Give the link up now, with all that is queued; the role is told."""
+        if not self.over:
+            self._end(reason)
+            self._transport.abort()
+
+    def abort(self) -> None:
+        """Be gone, silently: the node ends."""
+        if not self.over:
+            self._settle()
+        self._transport.abort()
+
+    # -- handshake --------------------------------------------------------------------------
+
+    def _shake(self, now: float) -> None:
+        """Write what the handshake wants; open the link once it is done."""
+        if not self.codec.ready:
+            return
+        answer = self.codec.take()
+        if answer:
+            self._write(answer)
+        self._open(now)
+
+    def _open(self, now: float) -> None:
+        codec = self.codec
+        self.user = codec.user
+        self._plug.admit(self)
+        self.open = True
+        self.since = now
+        self._deliver = self._plug.deliver(self._host.role)
+        if self._plug.bounds.silence:
+            self._host.watch(self, self.look_again(now))
+        else:
+            self._host.unwatch(self)
+        self._plug.greet(self)
+        self._host.opened(self, now)
+
+    def _refuse(self, error: HomingError) -> None:
+        """The peer broke the protocol or was turned away: tell it if the codec can, and close."""
+        _log.info("%s: %s", self, error)
+        if self.over:
+            return
+        self._end(str(error))
+        last_words = self.codec.take()
+        if last_words:
+            self._transport.write(last_words)
+        self._transport.close()
+        self._host.watch(self, self._now() + LINGER)
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Close after what is queued; a peer that does not take it in time loses it."""
+        self.flush()
+        if self.over:
+            return  # keeping it was too much
+        held = b"".join(self._held)
+        self._settle()
+        if held:
+            self._transport.write(held)
+        self._transport.close()
+        self._host.watch(self, self._now() + LINGER)
+
+    def _end(self, reason: str) -> None:
+        """Nothing goes in or out any more; the role is told if it knew the link."""
+        known = self.open
+        self._settle()
+        if known:
+            _log.debug("lost %r: %s", self, reason)
+            self._host.closed(self)
+
+    def _settle(self) -> None:
+        self.over = True
+        self.open = False
+        self._out = []
+        self._queued = 0
+        self._host.held_bytes -= self.held_bytes
+        self.held_bytes = 0
+        self._held = []
+
+    # -- a stuck peer, and one that floods --------------------------------------------------
+
+    def _hold(self, data: bytes) -> None:
+        """The write function of a stuck peer."""
+        if self.over:
+            return
+        host = self._host
+        self._held.append(data)
+        self.held_bytes += len(data)
+        host.held_bytes += len(data)
+        if self.held_bytes > self._plug.bounds.backlog or host.held_bytes > host.held_limit:
+            _log.warning("%r takes nothing and is %d bytes behind", self, self.held_bytes)
+            self.lose("too far behind")
+
+    def _release(self) -> None:
+        held = b"".join(self._held)
+        if held and not self.over:
+            self._held = []
+            self._host.held_bytes -= self.held_bytes
+            self.held_bytes = 0
+            self._write(held)
+
+    def _breathe(self) -> None:
+        """A chunk as large as they come: the others get their turn before the next."""
+        if not self.over:
+            self._pause()
+            self._host.call_soon(self._resume)
+
+    def _pause(self) -> None:
+        self._pauses += 1
+        if self._pauses == 1 and not self.over:
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        self._pauses -= 1
+        if self._pauses == 0 and not self.over:
+            self._transport.resume_reading()

@@ -1,0 +1,153 @@
+"""Accepts connections for one plug, a few a turn, so that a stampede does not stop the traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import stat
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from homing.errors import Unavailable
+from homing.node.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from homing.node.host import Host
+    from homing.node.plug import Plug
+
+# Each costs some 100 µs to set up: five milliseconds of a turn at most.
+ACCEPTS_A_TURN = 50
+# The kernel keeps this many while a turn of the loop is long.
+BACKLOG = 4096
+# Seconds without accepting once the process has no file to spare; links that end give some back.
+PAUSE = 0.1
+
+_NOTHING_TO_SPARE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_log = logging.getLogger("homing.node")
+
+
+class Listener:
+    """A listening socket."""
+
+    def __init__(self, host: Host, plug: Plug, sock: socket.socket, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint  # with the port that a port of 0 became
+        self.accepted = 0
+        self.refused = 0
+        self._host = host
+        self._plug = plug
+        self._socket = sock
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._open = False
+        # By shape a link is an asyncio protocol, though not by name.
+        self._make: Any = partial(plug.link, host)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._open = True
+        self._host.loop.add_reader(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening; links that were accepted stay."""
+        if self._open:
+            self._open = False
+            self._host.loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        if self.endpoint.path and self.endpoint.path[0] != "\0":
+            with contextlib.suppress(OSError):
+                os.unlink(self.endpoint.path)
+
+    def _accept(self) -> None:
+        plug = self._plug
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                sock, _address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._suffer(error)
+                return
+            if len(plug.links) + len(self._under_way) >= plug.bounds.connections:
+                self.refused += 1
+                sock.close()
+                continue
+            self.accepted += 1
+            task = self._host.loop.create_task(self._welcome(sock))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _welcome(self, sock: socket.socket) -> None:
+        """Give the connection a link; a TLS handshake that fails ends here."""
+        sock.setblocking(False)
+        plug = self._plug
+        options: dict[str, Any] = {}
+        if plug.tls is not None:
+            options = {"ssl": plug.tls, "ssl_handshake_timeout": plug.bounds.handshake}
+        try:
+            await self._host.loop.connect_accepted_socket(self._make, sock, **options)
+        except OSError as error:  # ssl.SSLError is one
+            _log.info("%s: no connection: %s", plug.name, error)
+            sock.close()
+
+    def _suffer(self, error: OSError) -> None:
+        """No files or memory left: rest, or the loop would turn in vain."""
+        if error.errno not in _NOTHING_TO_SPARE:
+            raise error
+        _log.error("%s accepts nothing for now: %s", self._plug.name, error)
+        self._host.loop.remove_reader(self._socket.fileno())
+        self._host.loop.call_later(PAUSE, self._recover)
+
+    def _recover(self) -> None:
+        if self._open:
+            self._host.loop.add_reader(self._socket.fileno(), self._accept)
+
+
+def bind(endpoint: Endpoint, *, reuse_port: bool = False, backlog: int = BACKLOG) -> socket.socket:
+    """A socket that listens there; Unavailable says why not.
+
+    `reuse_port`: several processes share one port and the kernel spreads connections.
+    """
+    if endpoint.path:
+        return _bind_unix(endpoint, backlog)
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((endpoint.host, endpoint.port))
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        raise Unavailable(f"cannot listen on {endpoint}: {error.strerror or error}") from error
+    return sock
+
+
+def _bind_unix(endpoint: Endpoint, backlog: int) -> socket.socket:
+    _remove_stale(endpoint.path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.bind(endpoint.path)
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        raise Unavailable(f"cannot listen on {endpoint}: {error.strerror or error}") from error
+    return sock
+
+
+def _remove_stale(path: str) -> None:
+    """A socket file that nobody listens on any more is in the way."""
+    with contextlib.suppress(OSError):
+        if path[0] == "\0" or not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                os.unlink(path)

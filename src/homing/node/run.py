@@ -1,0 +1,96 @@
+"""Runs a node to its end: the loop, the signals, the drain.
+
+The first SIGTERM or SIGINT drains: nothing new is accepted, work under way gets until the
+deadline. A second one ends at once. Supervisors kill after 10 to 30 seconds, so the drain is
+shorter than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from homing.node.host import Host
+from homing.node.limits import raise_file_limit
+
+DRAIN_SECONDS = 8.0
+ABORTED = 1
+
+_log = logging.getLogger("homing.node")
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run a coroutine on the fastest loop there is; its result is the exit code."""
+    if sys.platform != "win32":
+        try:
+            import uvloop
+        except ImportError:
+            _log.warning("uvloop is not installed: every message will cost several times as much")
+        else:
+            return uvloop.run(main)
+    return asyncio.run(main)
+
+
+def run_node(
+    start: Callable[[Host], Awaitable[None]],
+    *,
+    make_host: Callable[[], Host] = Host,
+    drain_seconds: float = DRAIN_SECONDS,
+) -> int:
+    """Run a node until a signal ends it: `start` gives the host its role, plugs and sockets."""
+    raise_file_limit()
+    return run(_live(start, make_host, drain_seconds))
+
+
+async def _live(
+    start: Callable[[Host], Awaitable[None]], make_host: Callable[[], Host], drain_seconds: float
+) -> int:
+    host = make_host()
+    ending = Ending()
+    try:
+        with ending:
+            await start(host)
+            await ending.first.wait()
+            _log.info("draining for at most %.1f s", drain_seconds)
+            return await ending.unless_aborted(host.drain(host.now() + drain_seconds))
+    finally:
+        host.stop()
+        # Aborted transports tell their links in the loop's next turn.
+        await asyncio.sleep(0)
+
+
+class Ending:
+    """The signals that end a node: `first` to drain, `second` to stop at once."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+
+    def __enter__(self) -> Ending:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _signalled(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+    async def unless_aborted(self, work: Coroutine[Any, Any, None]) -> int:
+        """Do the work; give up on it at the second signal."""
+        task = asyncio.ensure_future(work)
+        abort = asyncio.ensure_future(self.second.wait())
+        await asyncio.wait((task, abort), return_when=asyncio.FIRST_COMPLETED)
+        if abort.done():
+            task.cancel()
+            await asyncio.wait((task,))
+            return ABORTED
+        abort.cancel()
+        task.result()
+        return 0
