@@ -41,8 +41,12 @@ from homing.wire.mdp_messages import (
     Work,
 )
 
-_CLIENT: Final = {Dialect.D0X: b"MDPC0X", Dialect.D01: b"MDPC01", Dialect.D02: b"MDPC02"}
-_WORKER: Final = {Dialect.D0X: b"MDPW0X", Dialect.D01: b"MDPW01", Dialect.D02: b"MDPW02"}
+# Members looked up once: the attribute access of an enum class is slow.
+D0X, D01, D02 = Dialect.D0X, Dialect.D01, Dialect.D02
+FINAL, PARTIAL, FAILED = Kind.FINAL, Kind.PARTIAL, Kind.FAILED
+
+_CLIENT: Final = {D0X: b"MDPC0X", D01: b"MDPC01", D02: b"MDPC02"}
+_WORKER: Final = {D0X: b"MDPW0X", D01: b"MDPW01", D02: b"MDPW02"}
 
 # Commands of `0X`; PARTIAL*, FAILED are homing's own (ADR 0011).
 C_REQUEST, C_REPORT, C_NAK, C_REPOST, C_PARTIAL = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
@@ -71,14 +75,14 @@ _REPLY_01: Final = _FROM_WORKER_01 + frame(W_REPORT, True)
 _FINAL_02: Final = _FROM_WORKER_02 + frame(W02_FINAL, True)
 
 HEARTBEATS: Final = {
-    Dialect.D0X: _FROM_WORKER_0X + frame(W_HEARTBEAT, False),
-    Dialect.D01: _FROM_WORKER_01 + frame(W_HEARTBEAT, False),
-    Dialect.D02: _FROM_WORKER_02 + frame(W02_HEARTBEAT, False),
+    D0X: _FROM_WORKER_0X + frame(W_HEARTBEAT, False),
+    D01: _FROM_WORKER_01 + frame(W_HEARTBEAT, False),
+    D02: _FROM_WORKER_02 + frame(W02_HEARTBEAT, False),
 }
 DISCONNECTS: Final = {
-    Dialect.D0X: _FROM_WORKER_0X + frame(W_DISCONNECT, False),
-    Dialect.D01: _FROM_WORKER_01 + frame(W_DISCONNECT, False),
-    Dialect.D02: _FROM_WORKER_02 + frame(W02_DISCONNECT, False),
+    D0X: _FROM_WORKER_0X + frame(W_DISCONNECT, False),
+    D01: _FROM_WORKER_01 + frame(W_DISCONNECT, False),
+    D02: _FROM_WORKER_02 + frame(W02_DISCONNECT, False),
 }
 _BEAT: Final = {image: Heartbeat(dialect) for dialect, image in HEARTBEATS.items()}
 _BYE: Final = {image: Disconnect(dialect) for dialect, image in DISCONNECTS.items()}
@@ -96,25 +100,25 @@ def read_from_client(image: bytes) -> Request:
     """C1/B1 in any dialect, with or without an envelope."""
     if image.startswith(_FROM_CLIENT_0X):
         service, at = read_service(image, 10)
-        return Request(Dialect.D0X, service, image[at:])
+        return Request(D0X, service, image[at:])
     if image.startswith(_FROM_CLIENT_01):
         service, at = read_service(image, 10)
-        return Request(Dialect.D01, service, image[at:])
+        return Request(D01, service, image[at:])
     if image.startswith(_FROM_CLIENT_02):
         command, at = read_command(image, 8)
         if command != C_REQUEST:
             raise RemoteProtocolError(f"not a command of a client: {command!r}", 8)
         service, at = read_service(image, at)
-        return Request(Dialect.D02, service, image[at:])
+        return Request(D02, service, image[at:])
     return _read_enveloped(image)
 
 
 def _read_enveloped(image: bytes) -> Request:
     envelope, start = read_frame(image, 0)
     if image.startswith(_FROM_CLIENT_0X, start):
-        dialect = Dialect.D0X
+        dialect = D0X
     elif image.startswith(_FROM_CLIENT_01, start):
-        dialect = Dialect.D01
+        dialect = D01
     else:
         raise RemoteProtocolError("no Majordomo client header", 0)
     if len(envelope) > ENVELOPE_MAX or not envelope:
@@ -130,22 +134,23 @@ def read_to_client(image: bytes) -> Report | Nak:
         if command not in (C02_PARTIAL, C02_FINAL):
             raise RemoteProtocolError(f"not a command to a client: {command!r}", 8)
         service, at = read_service(image, at)
-        kind = Kind.FINAL if command == C02_FINAL else Kind.PARTIAL
-        return Report(Dialect.D02, kind, service, image[at:])
+        kind = FINAL if command == C02_FINAL else PARTIAL
+        return Report(D02, kind, service, image[at:])
     envelope, start = (b"", 0) if image.startswith(EMPTY) else read_frame(image, 0)
     if image.startswith(_FROM_CLIENT_01, start):
         service, at = read_service(image, start + 10)
-        return Report(Dialect.D01, Kind.FINAL, service, image[at:], envelope)
+        return Report(D01, FINAL, service, image[at:], envelope)
     if not image.startswith(_FROM_CLIENT_0X, start):
         raise RemoteProtocolError("no Majordomo client header", start)
     command, at = read_command(image, start + 10)
+    if command == C_NAK:  # of an unreadable request: no service
+        service, at = read_frame(image, at)
+        return Nak(service, read_last(image, at, "reason"), envelope)
     service, at = read_service(image, at)
     if command == C_REPORT:
-        return Report(Dialect.D0X, Kind.FINAL, service, image[at:], envelope)
+        return Report(D0X, FINAL, service, image[at:], envelope)
     if command == C_PARTIAL:
-        return Report(Dialect.D0X, Kind.PARTIAL, service, image[at:], envelope)
-    if command == C_NAK:
-        return Nak(service, read_last(image, at, "reason"), envelope)
+        return Report(D0X, PARTIAL, service, image[at:], envelope)
     raise RemoteProtocolError(f"not a command to a client: {command!r}", start + 10)
 
 
@@ -154,22 +159,22 @@ def read_from_worker(image: bytes) -> Ready | Answer | Heartbeat | Disconnect:
     if image.startswith(_REPORT_LOCAL):
         address, at = read_address(image, 13)
         service, at = read_service(image, at)
-        return Answer(Dialect.D0X, Kind.FINAL, address, service, image[at:])
+        return Answer(D0X, FINAL, address, service, image[at:])
     if image.startswith(_REPLY_01):
-        return _read_bare_answer(image, 13, Dialect.D01, Kind.FINAL)
+        return _read_bare_answer(image, 13, D01, FINAL)
     if image.startswith(_FINAL_02):
-        return _read_bare_answer(image, 11, Dialect.D02, Kind.FINAL)
+        return _read_bare_answer(image, 11, D02, FINAL)
     fixed: Heartbeat | Disconnect | None = _BEAT.get(image) or _BYE.get(image)
     if fixed is not None:
         return fixed
     if image.startswith(_FROM_WORKER_0X):
         return _read_worker_0x(image)
     if image.startswith(_FROM_WORKER_01):
-        return _read_ready(image, 10, Dialect.D01)
+        return _read_ready(image, 10, D01)
     if image.startswith(_FROM_WORKER_02):
         if read_command(image, 8)[0] == W02_PARTIAL:
-            return _read_bare_answer(image, 11, Dialect.D02, Kind.PARTIAL)
-        return _read_ready(image, 8, Dialect.D02)
+            return _read_bare_answer(image, 11, D02, PARTIAL)
+        return _read_ready(image, 8, D02)
     raise RemoteProtocolError("no Majordomo worker header", 0)
 
 
@@ -183,21 +188,19 @@ def _read_bare_answer(image: bytes, at: int, dialect: Dialect, kind: Kind) -> An
 def _read_worker_0x(image: bytes) -> Ready | Answer:
     command, at = read_command(image, 10)
     if command == W_READY:
-        return _read_ready(image, 10, Dialect.D0X)
+        return _read_ready(image, 10, D0X)
     if command in (W_REPORT_CLOUD, W_PARTIAL_CLOUD):
         address, at = read_address(image, at)
         origin, at = read_frame(image, at)
         service, at = read_service(image, at)
-        kind = Kind.FINAL if command == W_REPORT_CLOUD else Kind.PARTIAL
-        return Answer(Dialect.D0X, kind, address, service, image[at:], origin)
+        kind = FINAL if command == W_REPORT_CLOUD else PARTIAL
+        return Answer(D0X, kind, address, service, image[at:], origin)
     if command in (W_PARTIAL_LOCAL, W_FAILED):
         address, at = read_address(image, at)
         service, at = read_service(image, at)
         if command == W_FAILED:
-            return Answer(
-                Dialect.D0X, Kind.FAILED, address, service, read_last(image, at, "reason")
-            )
-        return Answer(Dialect.D0X, Kind.PARTIAL, address, service, image[at:])
+            return Answer(D0X, FAILED, address, service, read_last(image, at, "reason"))
+        return Answer(D0X, PARTIAL, address, service, image[at:])
     raise RemoteProtocolError(f"not a command of a worker: {command!r}", 10)
 
 
@@ -211,7 +214,7 @@ def _read_ready(image: bytes, at: int, dialect: Dialect) -> Ready:
     service = frames[0] if frames else b""
     if len(service) > NAME_MAX:
         raise RemoteProtocolError(f"a service name has at most {NAME_MAX} bytes", end)
-    if dialect != Dialect.D0X and (len(frames) != 1 or not service):
+    if dialect != D0X and (len(frames) != 1 or not service):
         raise RemoteProtocolError("READY names one service", end)
     return Ready(dialect, service, _credit(frames[1], end) if len(frames) > 1 else 1)
 
@@ -230,15 +233,15 @@ def read_to_worker(image: bytes) -> Work | Heartbeat | Disconnect:
     if image.startswith(_FROM_WORKER_0X):
         return _read_work_0x(image)
     if image.startswith(_FROM_WORKER_01):
-        dialect, at = Dialect.D01, 10
+        dialect, at = D01, 10
     elif image.startswith(_FROM_WORKER_02):
-        dialect, at = Dialect.D02, 8
+        dialect, at = D02, 8
     else:
         raise RemoteProtocolError("no Majordomo worker header", 0)
     command, after = read_command(image, at)
     if command != W_REQUEST:
         raise RemoteProtocolError(f"not a command to a worker: {command!r}", at)
-    answer = _read_bare_answer(image, after, dialect, Kind.FINAL)
+    answer = _read_bare_answer(image, after, dialect, FINAL)
     return Work(dialect, b"", answer.address, answer.data)
 
 
@@ -253,7 +256,7 @@ def _read_work_0x(image: bytes) -> Work:
     address, at = read_address(image, at)
     if at >= len(image):
         raise RemoteProtocolError("message ends before its data", at)
-    return Work(Dialect.D0X, service, address, image[at:], origin)
+    return Work(D0X, service, address, image[at:], origin)
 
 
 # --- envelope options -----------------------------------------------------------------------
@@ -288,28 +291,28 @@ def write_options(options: Options) -> bytes:
 
 def request_head(dialect: Dialect, service: bytes, envelope: bytes = b"") -> bytes:
     """C1 before its data."""
-    if dialect == Dialect.D02:
+    if dialect == D02:
         return prefix((_CLIENT[dialect], C_REQUEST, service))
     return (frame(envelope, True) if envelope else b"") + prefix((b"", _CLIENT[dialect], service))
 
 
 def report_head(dialect: Dialect, kind: Kind, service: bytes, envelope: bytes = b"") -> bytes:
     """C2/B6 before its data; a `01` client has no PARTIAL."""
-    if dialect == Dialect.D02:
-        return prefix((b"MDPC02", C02_FINAL if kind == Kind.FINAL else C02_PARTIAL, service))
+    if dialect == D02:
+        return prefix((b"MDPC02", C02_FINAL if kind == FINAL else C02_PARTIAL, service))
     before = frame(envelope, True) if envelope else b""
-    if dialect == Dialect.D01:
-        if kind != Kind.FINAL:
+    if dialect == D01:
+        if kind != FINAL:
             raise LocalProtocolError("7/MDP has no partial answer")
         return before + prefix((b"", b"MDPC01", service))
-    return before + prefix((b"", b"MDPC0X", C_REPORT if kind == Kind.FINAL else C_PARTIAL, service))
+    return before + prefix((b"", b"MDPC0X", C_REPORT if kind == FINAL else C_PARTIAL, service))
 
 
 def work_head(dialect: Dialect, service: bytes) -> bytes:
     """W2 before `[client] []`."""
-    if dialect == Dialect.D0X:
+    if dialect == D0X:
         return prefix((b"", b"MDPW0X", W_REQUEST, service))
-    if dialect == Dialect.D01:
+    if dialect == D01:
         return prefix((b"", b"MDPW01", W_REQUEST))
     return prefix((b"MDPW02", W_REQUEST))
 
@@ -352,9 +355,9 @@ def write(message: Message) -> bytes:
 
 
 def _write_ready(ready: Ready) -> bytes:
-    start = [] if ready.dialect == Dialect.D02 else [b""]
+    start = [] if ready.dialect == D02 else [b""]
     frames = [*start, _WORKER[ready.dialect], W_READY]
-    if ready.dialect != Dialect.D0X and (ready.credit != 1 or not ready.service):
+    if ready.dialect != D0X and (ready.credit != 1 or not ready.service):
         raise LocalProtocolError("only 0X workers have credit, or serve any service")
     if ready.credit != 1 or ready.service:
         frames.append(ready.service)
@@ -364,25 +367,25 @@ def _write_ready(ready: Ready) -> bytes:
 
 
 _ANSWER_0X: Final = {
-    (Kind.FINAL, False): W_REPORT_LOCAL,
-    (Kind.FINAL, True): W_REPORT_CLOUD,
-    (Kind.PARTIAL, False): W_PARTIAL_LOCAL,
-    (Kind.PARTIAL, True): W_PARTIAL_CLOUD,
+    (FINAL, False): W_REPORT_LOCAL,
+    (FINAL, True): W_REPORT_CLOUD,
+    (PARTIAL, False): W_PARTIAL_LOCAL,
+    (PARTIAL, True): W_PARTIAL_CLOUD,
 }
 
 
 def _write_answer(answer: Answer) -> bytes:
     address = address_head(answer.address)
-    if answer.dialect == Dialect.D01:
-        if answer.kind != Kind.FINAL:
+    if answer.dialect == D01:
+        if answer.kind != FINAL:
             raise LocalProtocolError("7/MDP has one kind of answer")
         return _REPLY_01 + address + answer.data
-    if answer.dialect == Dialect.D02:
-        if answer.kind == Kind.FAILED:
+    if answer.dialect == D02:
+        if answer.kind == FAILED:
             raise LocalProtocolError("18/MDP workers cannot refuse")
-        command = W02_FINAL if answer.kind == Kind.FINAL else W02_PARTIAL
+        command = W02_FINAL if answer.kind == FINAL else W02_PARTIAL
         return _FROM_WORKER_02 + frame(command, True) + address + answer.data
-    if answer.kind == Kind.FAILED:
+    if answer.kind == FAILED:
         start = _FROM_WORKER_0X + frame(W_FAILED, True) + address
         return start + frame(answer.service, True) + frame(answer.data, False)
     command = _ANSWER_0X[answer.kind, bool(answer.origin)]

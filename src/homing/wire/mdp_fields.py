@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from homing.errors import RemoteProtocolError
-from homing.wire.frames import head
+from homing.wire.frames import MORE, head
 
 ADDRESS_MAX: Final = 1024
 """Longest `[client]` frame: a routing id and an envelope of 255 bytes each, with room."""
@@ -49,6 +49,9 @@ def read_gap(image: bytes, at: int) -> int:
 
 def read_address(image: bytes, at: int) -> tuple[bytes, int]:
     """The `[client]` frame and the empty one after it."""
+    end = at + 2 + image[at + 1] if at + 1 < len(image) and image[at] == 1 else 0
+    if end > at + 2 and image.startswith(EMPTY, end):
+        return image[at + 2 : end], end + 2
     address, end = read_frame(image, at)
     if len(address) > ADDRESS_MAX or not address:
         raise RemoteProtocolError(f"a client address has 1 to {ADDRESS_MAX} bytes", at)
@@ -56,6 +59,10 @@ def read_address(image: bytes, at: int) -> tuple[bytes, int]:
 
 
 def read_service(image: bytes, at: int) -> tuple[bytes, int]:
+    """A service's name, and where what follows it starts."""
+    end = at + 2 + image[at + 1] if at + 1 < len(image) and image[at] == 1 else 0
+    if at + 2 < end < len(image):
+        return image[at + 2 : end], end
     name, end = read_frame(image, at)
     if len(name) > NAME_MAX or not name:
         raise RemoteProtocolError(f"a service name has 1 to {NAME_MAX} bytes", at)
@@ -68,3 +75,16 @@ def read_command(image: bytes, at: int) -> tuple[bytes, int]:
     if len(frames[0]) != 1:
         raise RemoteProtocolError("a command is one byte", at)
     return frames[0], end
+
+
+def chained(data: bytes) -> bytes:
+    """Data whose last frame says that more follow: to be put before other data."""
+    at = 0
+    while (end := _end(data, at)) < len(data):
+        at = end
+    return data[:at] + bytes((data[at] | MORE,)) + data[at + 1 :]
+
+
+def _end(data: bytes, at: int) -> int:
+    """Where the frame at `at` ends."""
+    return head(data, 1, at)[1]

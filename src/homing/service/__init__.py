@@ -1,0 +1,1 @@
+"""The service plane, in the order a request walks: client, switch, queues, federation, worker."""

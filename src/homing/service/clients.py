@@ -1,0 +1,175 @@
+"""Askers: Majordomo clients in each dialect, and the peers that repost to us."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from homing.errors import RemoteProtocolError
+from homing.ports import Link
+from homing.service.pending import Asker, Pending
+from homing.wire import mdp, mdp_peers
+from homing.wire.frames import frame
+from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerNak
+
+if TYPE_CHECKING:
+    from homing.service.switch import Broker
+
+FINAL = Kind.FINAL
+
+
+class MdpClient(Asker):
+    """A Majordomo client; its dialect is its class."""
+
+    __slots__ = ("_broker", "_id")
+
+    dialect = Dialect.D0X
+
+    def __init__(self, broker: Broker, link: Link) -> None:
+        super().__init__(link)
+        self._broker = broker
+        self._id = link.peer
+
+    @property
+    def name(self) -> bytes:
+        return self._id
+
+    def address(self, pending: Pending) -> bytes:
+        return self._id + pending.envelope
+
+    def receive(self, image: bytes, now: float) -> None:
+        """C1: one request."""
+        try:
+            request = mdp.read_from_client(image)
+            if request.dialect != self.dialect:
+                raise RemoteProtocolError("a client keeps to one dialect", 0)
+            options = mdp.read_options(request.envelope) if request.envelope else None
+        except RemoteProtocolError as error:
+            self._broker.record.malformed += 1
+            self.protest(b"malformed " + str(error).encode())
+            return
+        self._broker.admit(self, request.service, request.data, request.envelope, options, now)
+
+    def protest(self, reason: bytes) -> None:
+        """Refuse what could not even be read; only `0X` has words for that."""
+
+    def closed(self, now: float) -> None:
+        """Answers go nowhere from now on; a client with a name of its own may come back."""
+        self._broker.client_gone(self, self._id)
+
+
+class Client0X(MdpClient):
+    """Gets a NAK for every refusal; may send an envelope with options."""
+
+    __slots__ = ()
+
+    def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
+        link = self.link
+        if link is None:
+            return
+        service = pending.service
+        head = (
+            service.report_0x if kind == FINAL else mdp.report_head(Dialect.D0X, kind, service.name)
+        )
+        if pending.envelope:
+            head = frame(pending.envelope, True) + head
+        link.send(head + data)
+
+    def refuse(self, pending: Pending, reason: bytes) -> None:
+        if self.link is not None:
+            self.link.send(mdp.write(Nak(pending.service.name, reason, pending.envelope)))
+
+    def protest(self, reason: bytes) -> None:
+        if self.link is not None:
+            self.link.send(mdp.write(Nak(b"", reason)))
+
+
+class Client01(MdpClient):
+    """7/MDP: one reply, no refusals."""
+
+    __slots__ = ()
+
+    dialect = Dialect.D01
+    hears_refusals = False
+
+    def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
+        if self.link is not None:
+            head = mdp.report_head(Dialect.D01, kind, pending.service.name, pending.envelope)
+            self.link.send(head + data)
+
+    def refuse(self, pending: Pending, reason: bytes) -> None:
+        """Silence: the specification has no word for it."""
+
+
+class Client02(MdpClient):
+    """18/MDP: parts and a final reply, no refusals."""
+
+    __slots__ = ()
+
+    dialect = Dialect.D02
+    hears_refusals = False
+
+    def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
+        if self.link is not None:
+            self.link.send(mdp.report_head(Dialect.D02, kind, pending.service.name) + data)
+
+    def refuse(self, pending: Pending, reason: bytes) -> None:
+        """Silence: the specification has no word for it."""
+
+
+CLIENTS: dict[Dialect, type[MdpClient]] = {
+    Dialect.D0X: Client0X,
+    Dialect.D01: Client01,
+    Dialect.D02: Client02,
+}
+
+
+def streams(asker: Asker, options: Options | None) -> bool:
+    """Whether an asker takes parts of an answer as they come."""
+    if isinstance(asker, Client02 | Origin):
+        return True
+    return options is not None and options.partials
+
+
+class Origin(Asker):
+    """A peer's cloudbe: the origin of reposts. A pending's envelope is its `[client]` there."""
+
+    __slots__ = ("_broker", "origin")
+
+    def __init__(self, broker: Broker, link: Link) -> None:
+        super().__init__(link)
+        self._broker = broker
+        self.origin = link.peer
+
+    @property
+    def name(self) -> bytes:
+        return self.origin
+
+    def address(self, pending: Pending) -> bytes:
+        return pending.envelope
+
+    def receive(self, image: bytes, now: float) -> None:
+        """B4: one repost."""
+        try:
+            repost = mdp_peers.read_at_cloudfe(image)
+            if repost.origin != self.origin:
+                raise RemoteProtocolError("a repost names another origin", 0)
+        except RemoteProtocolError:
+            self._broker.record.malformed += 1
+            return
+        self._broker.admit(self, repost.service, repost.data, repost.address, None, now)
+
+    def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
+        """B7."""
+        if self.link is not None:
+            head = mdp.address_head(pending.envelope)
+            self.link.send(head + mdp_peers.peer_answer_head(kind, pending.service.name) + data)
+
+    def refuse(self, pending: Pending, reason: bytes) -> None:
+        """B10."""
+        if self.link is not None:
+            nak = PeerNak(pending.envelope, pending.service.name, reason)
+            self.link.send(mdp_peers.write(nak))
+
+    def closed(self, now: float) -> None:
+        """The peer is gone; so are its clients' hopes for what we hold."""
+        self.link = None

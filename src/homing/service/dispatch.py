@@ -1,0 +1,363 @@
+"""The dispatch core: every request gets a holder, waits, or is refused, and ends exactly once.
+
+    accept ── idle worker ──► held ──► answered            FINAL goes to the asker, DONE
+       │  └── free peer ────► held ──► bounced             to the head of the queue again
+       │                       ├─────► lost                likewise, or `worker-lost`
+       └── nobody ─► waiting ──┴─────► due                 `timeout` or `no-service`, DONE
+
+A request that timed out while held stays in its holder's `held`, DONE: the holder's late answer
+frees its credit and goes nowhere. Local workers come first, then workers for any service, then the
+peer with most free capacity. Pure: no clocks, no sockets; askers and holders do the sending.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from homing.service.deadlines import Deadlines
+from homing.service.federation import Federation, Peer
+from homing.service.pending import DONE, HELD, WAITING, Holder, Pending
+from homing.service.policy import BrokerPolicy
+from homing.service.queues import Service
+from homing.service.record import Record
+from homing.service.worker_pool import Worker
+from homing.wire.mdp_fields import chained
+from homing.wire.mdp_messages import Kind
+
+FINAL, PARTIAL, FAILED = Kind.FINAL, Kind.PARTIAL, Kind.FAILED
+
+REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
+"""What a peer may say of a repost that another place could still serve."""
+
+
+class DispatchCore:
+    """Services, their workers, and every request under way at one broker."""
+
+    def __init__(self, policy: BrokerPolicy, federation: Federation, record: Record) -> None:
+        self.policy = policy
+        self.federation = federation
+        self.record = record
+        self.services: dict[bytes, Service] = {}
+        self.anyone: OrderedDict[Worker, None] = OrderedDict()
+        self.roster: dict[Worker, None] = {}
+        self.generalists = 0  # workers here that serve any service
+        self.live = 0
+        self.waiting_bytes = 0
+        self.draining = False
+        self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01))
+        self._hungry: OrderedDict[Service, None] = OrderedDict()
+
+    # --- requests come ------------------------------------------------------------------------
+
+    def service(self, name: bytes) -> Service | None:
+        """The service of that name, made when it is new; None when there are too many."""
+        found = self.services.get(name)
+        if found is None and len(self.services) < self.policy.max_services:
+            found = self.services[name] = Service(name, self.policy.of(name))
+        return found
+
+    def accept(self, pending: Pending, now: float) -> None:
+        """Take a request on: from here it ends in exactly one answer or refusal."""
+        service = pending.service
+        service.live += 1
+        self.live += 1
+        pending.asker.outstanding += 1
+        self.record.accepted(pending, now)
+        if service.idle:
+            holder: Holder | None = next(iter(service.idle))
+        else:
+            holder = self._elsewhere(pending, service)
+        if holder is not None:
+            self._hand(holder, pending, now)
+        elif pending.asker.origin:
+            self._refuse_repost(pending, now)
+            return
+        elif not self._wait(pending, now):
+            return
+        self.deadlines.add(pending)
+
+    def _elsewhere(self, pending: Pending, service: Service) -> Holder | None:
+        """A worker for any service, or, for our own clients, a peer."""
+        if self.anyone:
+            return next(iter(self.anyone))
+        if pending.asker.origin:
+            return None
+        return self.federation.choose(service.name)
+
+    def _wait(self, pending: Pending, now: float) -> bool:
+        """Queue it, unless that breaks a limit."""
+        service, policy = pending.service, pending.service.policy
+        if (
+            service.waiting >= policy.max_waiting
+            or service.waiting_bytes + len(pending.data) > policy.max_waiting_bytes
+            or self.waiting_bytes + len(pending.data) > self.policy.max_waiting_bytes
+        ):
+            self.refuse(pending, b"queue-full %d wait" % service.waiting, now)
+            return False
+        if pending.asker.hears_refusals and not self.served(service):
+            pending.due = min(pending.deadline, now + policy.absent_grace)
+        service.put(pending)
+        self.waiting_bytes += len(pending.data)
+        self._hungry[service] = None
+        return True
+
+    def _refuse_repost(self, pending: Pending, now: float) -> None:
+        """Reposts never wait here: their origin knows other places."""
+        if pending.service.workers:
+            self.refuse(pending, b"queue-full no idle worker", now)
+        else:
+            self.refuse(pending, b"no-service", now)
+
+    def served(self, service: Service) -> bool:
+        """Whether anybody serves it: here by name, here by anyone, or at a peer."""
+        return bool(service.workers or self.generalists or self.federation.knows(service.name))
+
+    # --- holders ------------------------------------------------------------------------------
+
+    def _hand(self, holder: Holder, pending: Pending, now: float) -> None:
+        pending.state = HELD
+        pending.holder = holder
+        pending.handed = now
+        pending.attempts += 1
+        if isinstance(holder, Worker):
+            pool = holder.pool
+            holder.room -= 1
+            if pool is not None:
+                if holder.room:
+                    pool.move_to_end(holder)
+                else:
+                    del pool[holder]
+        else:
+            self.record.reposted(pending, holder, now)
+        holder.hand(pending)
+
+    def join(self, worker: Worker, service: Service | None, now: float) -> None:
+        """A worker is ready: for a service, or (None) for any."""
+        worker.service = service
+        worker.pool = self.anyone if service is None else service.idle
+        worker.pool[worker] = None
+        self.roster[worker] = None
+        if service is None:
+            self.generalists += 1
+            self._feed(worker, now)
+        else:
+            service.workers += 1
+            self.pump(service, now)
+        self.record.joined(worker, now)
+
+    def leave(self, worker: Worker, reason: bytes, now: float) -> None:
+        """A worker is gone: what it held finds another one or is refused."""
+        if worker.pool is None:
+            return
+        worker.pool.pop(worker, None)
+        worker.pool = None
+        del self.roster[worker]
+        if worker.service is None:
+            self.generalists -= 1
+        else:
+            worker.service.workers -= 1
+        self.record.left(worker, reason, now)
+        self.lose_held(worker, now)
+
+    def lose_held(self, holder: Holder, now: float) -> None:
+        """Everything a holder had: back to the head, in order, or refused."""
+        held, holder.held = holder.held, {}
+        touched: dict[Service, None] = {}
+        for pending in reversed(held.values()):
+            if pending.state == HELD and pending.holder is holder:
+                self._retry(pending, holder, now)
+                touched[pending.service] = None
+        for service in touched:
+            self.pump(service, now)
+
+    def _retry(self, pending: Pending, holder: Holder, now: float) -> None:
+        policy = pending.service.policy
+        told = pending.partials and pending.streams
+        if policy.at_most_once or told or pending.attempts >= policy.max_attempts:
+            self.refuse(pending, b"worker-lost after %d attempts" % pending.attempts, now)
+        elif pending.asker.origin:
+            self._refuse_repost(pending, now)
+        else:
+            self._put_back(pending)
+            self.record.requeued(pending, holder, now)
+
+    def _put_back(self, pending: Pending) -> None:
+        pending.parts = None
+        pending.partials = 0
+        pending.service.put_back(pending)
+        self.waiting_bytes += len(pending.data)
+        self._hungry[pending.service] = None
+
+    def pump(self, service: Service, now: float) -> None:
+        """Hand out what waits as long as anybody can take it."""
+        while service.waiting:
+            holder: Holder | None = next(iter(service.idle), None) or next(iter(self.anyone), None)
+            if holder is None:
+                holder = self.federation.choose(service.name)
+            if holder is None:
+                return
+            pending = self._next(service, now)
+            if pending is None:
+                return
+            self._hand(holder, pending, now)
+
+    def pump_hungry(self, now: float) -> None:
+        """Peers changed: see what of all that waits can go now."""
+        for service in list(self._hungry):
+            self.pump(service, now)
+
+    def _next(self, service: Service, now: float) -> Pending | None:
+        """The next waiting request whose asker is still there."""
+        while True:
+            pending = service.take()
+            if not service.waiting:
+                self._hungry.pop(service, None)
+            if pending is None:
+                return None
+            self.waiting_bytes -= len(pending.data)
+            if pending.asker.link is not None:
+                return pending
+            self.record.refused(pending, b"client-gone", now)
+            self._end(pending)
+
+    def _feed(self, worker: Worker, now: float) -> None:
+        """Give an any-service worker what waits, the services taking turns."""
+        while self._hungry and worker.room:
+            service = next(iter(self._hungry))
+            pending = self._next(service, now)
+            if pending is None:
+                continue
+            if service in self._hungry:
+                self._hungry.move_to_end(service)
+            self._hand(worker, pending, now)
+
+    # --- answers come -------------------------------------------------------------------------
+
+    def answer(
+        self, holder: Holder, address: bytes, service: bytes, kind: Kind, data: bytes, now: float
+    ) -> None:
+        """A holder's answer, or part of one; one that nobody waits for goes nowhere."""
+        pending = holder.held.get(address)
+        if pending is None or (service and service != pending.service.name):
+            self.record.orphaned(holder, service, now)
+            return
+        current = pending.state == HELD and pending.holder is holder
+        if kind == PARTIAL:
+            if current:
+                self._part(pending, data, now)
+            return
+        del holder.held[address]
+        if not current:
+            self.record.orphaned(holder, service, now)
+        elif kind == FINAL:
+            if pending.parts is not None:
+                data = self._joined(pending, data)
+            pending.asker.report(pending, FINAL, data)
+            self.record.answered(pending, holder, len(data), now)
+            self._end(pending)
+        else:
+            self.refuse(pending, data or b"failed", now)
+        if isinstance(holder, Worker):
+            self._freed(holder, now)
+
+    def _freed(self, worker: Worker, now: float) -> None:
+        """A worker has room again: for what waits, or to idle."""
+        pool = worker.pool
+        if pool is None:
+            return
+        worker.room += 1
+        service = worker.service
+        if service is None:
+            if self._hungry:
+                pool[worker] = None
+                self._feed(worker, now)
+                return
+        elif service.waiting:
+            pending = self._next(service, now)
+            if pending is not None:
+                pool[worker] = None
+                self._hand(worker, pending, now)
+                return
+        pool[worker] = None
+
+    def _part(self, pending: Pending, data: bytes, now: float) -> None:
+        pending.partials += 1
+        if pending.streams:
+            pending.asker.report(pending, PARTIAL, data)
+            return
+        if pending.parts is None:
+            pending.parts = []
+        pending.parts.append(chained(data))
+        if sum(map(len, pending.parts)) > self.policy.max_body:
+            self.refuse(pending, b"too-large the parts of its answer", now)
+
+    def _joined(self, pending: Pending, data: bytes) -> bytes:
+        return b"".join([*(pending.parts or ()), data])
+
+    def bounce(self, peer: Peer, address: bytes, reason: bytes, now: float) -> None:
+        """B10: a peer could not serve a repost; try elsewhere while the deadline allows."""
+        pending = peer.held.pop(address, None)
+        if pending is None or pending.state != HELD or pending.holder is not peer:
+            return
+        code = reason.split(b" ", 1)[0]
+        if code in REROUTABLE and now < pending.deadline:
+            peer.forget_capacity(pending.service.name)
+            self._put_back(pending)
+            self.pump(pending.service, now)
+        else:
+            self.refuse(pending, reason, now)
+
+    # --- requests end -------------------------------------------------------------------------
+
+    def refuse(self, pending: Pending, reason: bytes, now: float) -> None:
+        """End a request with a NAK."""
+        self.record.refused(pending, reason, now)
+        pending.asker.refuse(pending, reason)
+        self._end(pending)
+
+    def _end(self, pending: Pending) -> None:
+        pending.state = DONE
+        pending.service.live -= 1
+        pending.asker.outstanding -= 1
+        self.live -= 1
+        pending.data = b""
+        pending.parts = None
+
+    def tick(self, now: float) -> None:
+        """Refuse what is due."""
+        for pending in self.deadlines.tick(now, self.live):
+            self._due(pending, now)
+
+    def _due(self, pending: Pending, now: float) -> None:
+        if now >= pending.deadline:
+            self._expire(pending, b"timeout after %.1f s" % (now - pending.accepted), now)
+        elif pending.state == WAITING and not self.served(pending.service):
+            self._expire(pending, b"no-service", now)
+        else:
+            pending.due = pending.deadline
+            self.deadlines.add(pending)
+
+    def _expire(self, pending: Pending, reason: bytes, now: float) -> None:
+        if pending.state == WAITING:
+            self.waiting_bytes -= len(pending.data)
+            pending.service.drop(pending)
+            if not pending.service.waiting:
+                self._hungry.pop(pending.service, None)
+        self.refuse(pending, reason, now)
+
+    def shut(self, now: float) -> None:
+        """The drain is over: refuse everything still under way."""
+        self.draining = True
+        for service in list(self.services.values()):
+            while (pending := self._next(service, now)) is not None:
+                self.refuse(pending, b"shutting-down", now)
+        for holder in (*self.roster, *self.federation.peers.values()):
+            for pending in list(holder.held.values()):
+                if pending.state == HELD and pending.holder is holder:
+                    self.refuse(pending, b"shutting-down", now)
+
+    def sweep(self) -> None:
+        """Forget services that nobody serves, asks for or configured."""
+        for name, service in list(self.services.items()):
+            if not (service.live or service.workers) and name not in self.policy.services:
+                del self.services[name]

@@ -1,0 +1,135 @@
+"""Peers: how much each could take, which of them gets a request, when one counts as gone.
+
+What a peer publishes is a hint. Each repost takes one off the hint, a bounce sets it to nothing until
+the peer publishes again, and silence for the expiry time makes the peer no candidate at all. So a
+request tries each peer at most once per publication and otherwise waits at home.
+"""
+
+from __future__ import annotations
+
+from homing.ports import Link
+from homing.service.pending import Holder, Pending
+from homing.wire.mdp import address_head
+from homing.wire.mdp_messages import State
+from homing.wire.mdp_peers import repost_head
+
+ANY = b"*"
+"""The name under which a broker publishes its workers for any service."""
+
+
+class Peer(Holder):
+    """Another broker, as a holder of reposted requests."""
+
+    __slots__ = ("_broker", "_heads", "capacity", "endpoints", "heard", "idle", "known_as")
+
+    def __init__(self, known_as: bytes, broker: bytes, endpoints: tuple[str, str]) -> None:
+        super().__init__(None)
+        self.known_as = known_as
+        self.endpoints = endpoints  # its cloudfe, its statebe
+        self.capacity: dict[bytes, int] = {}
+        self.idle = 0
+        self.heard = float("-inf")  # when it last published
+        self._broker = broker  # our own name: the origin of what we repost
+        self._heads: dict[bytes, bytes] = {}
+
+    @property
+    def name(self) -> bytes:
+        """For the journal."""
+        return self.known_as
+
+    def hand(self, pending: Pending) -> None:
+        """B3: repost it."""
+        service = pending.service.name
+        head = self._heads.get(service)
+        if head is None:
+            head = self._heads[service] = repost_head(service, self._broker)
+        self._spend(service)
+        address = self.keep(pending)
+        if self.link is not None:
+            self.link.send(head + address_head(address) + pending.data)
+
+    def free(self, service: bytes) -> int:
+        """What it could take for a service, as far as is known."""
+        capacity = self.capacity
+        return capacity.get(service, 0) or capacity.get(ANY, 0)
+
+    def _spend(self, service: bytes) -> None:
+        if not self.capacity.get(service, 0):
+            service = ANY
+        self.capacity[service] = max(0, self.capacity.get(service, 0) - 1)
+
+    def forget_capacity(self, service: bytes) -> None:
+        """It bounced one: nothing more for this service until it publishes again."""
+        self.capacity[service] = 0
+        if ANY in self.capacity:
+            self.capacity[ANY] = 0
+
+    def publish(self, state: State, now: float) -> None:
+        """S1 from this peer."""
+        self.heard = now
+        self.idle = state.idle
+        self.capacity = {name.encode(): free for name, free in state.services.items()}
+        if len(self._heads) > 2 * len(self.capacity) + 64:
+            self._heads.clear()
+
+    def silence(self) -> None:
+        """It is taken for gone: no capacity until it is heard again."""
+        self.capacity = {}
+        self.idle = 0
+
+
+class Federation:
+    """The peers by name, and the choice among them."""
+
+    def __init__(self, broker: bytes, peers: dict[bytes, tuple[str, str]], seed: int = 1) -> None:
+        self.broker = broker
+        self.peers = {name: Peer(name, broker, ends) for name, ends in peers.items()}
+        self._draw = seed or 1
+
+    def choose(self, service: bytes) -> Peer | None:
+        """The reachable peer with most free capacity for a service.
+
+        Between equals two are drawn and the one that holds fewer of our requests is taken:
+        brokers that all see the same figures would otherwise all pick the same peer.
+        """
+        most, best = 0, []
+        for peer in self.peers.values():
+            if peer.link is None:
+                continue
+            free = peer.free(service)
+            if free > most:
+                most, best = free, [peer]
+            elif free == most and free:
+                best.append(peer)
+        if len(best) < 2:
+            return best[0] if best else None
+        first, second = best[self._random(len(best))], best[self._random(len(best))]
+        return second if len(second.held) < len(first.held) else first
+
+    def _random(self, below: int) -> int:
+        """A small xorshift: seeded, so that a simulation replays."""
+        draw = self._draw
+        draw ^= (draw << 13) & 0xFFFFFFFF
+        draw ^= draw >> 17
+        draw ^= (draw << 5) & 0xFFFFFFFF
+        self._draw = draw
+        return draw % below
+
+    def knows(self, service: bytes) -> bool:
+        """Whether some peer has workers for it, busy or not."""
+        return any(service in peer.capacity or ANY in peer.capacity for peer in self.peers.values())
+
+    def reached(self, link: Link) -> Peer | None:
+        """A cloudbe link opened: the peer it leads to, if it is one of ours."""
+        peer = self.peers.get(link.peer)
+        if peer is not None:
+            peer.link = link
+        return peer
+
+    def silent(self, now: float, expiry: float) -> list[Peer]:
+        """Peers that hold requests or claim capacity, and have not been heard for too long."""
+        return [
+            peer
+            for peer in self.peers.values()
+            if now - peer.heard > expiry and (peer.held or peer.capacity)
+        ]

@@ -1,0 +1,83 @@
+"""The links of a federation: answers from peers, and what each publishes of itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from homing.errors import RemoteProtocolError
+from homing.ports import Link
+from homing.service.dispatch import DispatchCore
+from homing.service.federation import ANY, Peer
+from homing.wire import mdp_peers
+from homing.wire.mdp_messages import PeerAnswer, State
+
+if TYPE_CHECKING:
+    from homing.service.switch import Broker
+
+
+class PeerLink:
+    """Our cloudbe's link to a peer's cloudfe."""
+
+    __slots__ = ("_broker", "_link", "_peer")
+
+    def __init__(self, broker: Broker, peer: Peer, link: Link) -> None:
+        self._broker = broker
+        self._peer = peer
+        self._link = link
+
+    def receive(self, image: bytes, now: float) -> None:
+        """B8 or B10."""
+        try:
+            message = mdp_peers.read_at_cloudbe(image)
+        except RemoteProtocolError:
+            self._broker.record.malformed += 1
+            return
+        core, peer = self._broker.core, self._peer
+        if isinstance(message, PeerAnswer):
+            core.answer(peer, message.address, message.service, message.kind, message.data, now)
+        else:
+            core.bounce(peer, message.address, message.reason, now)
+
+    def closed(self, now: float) -> None:
+        """What the peer held of ours goes elsewhere."""
+        if self._peer.link is self._link:
+            self._peer.link = None
+            self._broker.record.peer_lost(self._peer, b"closed", now)
+            self._broker.core.lose_held(self._peer, now)
+
+
+class StateFeed:
+    """Our statefe's link to a peer's statebe."""
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def receive(self, image: bytes, now: float) -> None:
+        """S1; from a broker that is no peer of ours it is not heard."""
+        try:
+            state = mdp_peers.read_state(image)
+        except RemoteProtocolError:
+            self._broker.record.malformed += 1
+            return
+        peer = self._broker.federation.peers.get(state.broker)
+        if peer is not None and len(state.services) <= self._broker.policy.max_services:
+            peer.publish(state, now)
+            self._broker.core.pump_hungry(now)
+
+    def closed(self, now: float) -> None:
+        """The peer falls silent; its expiry decides."""
+
+
+def capacity_of(core: DispatchCore, broker: bytes) -> State:
+    """S1 of a broker: what it could take now, nothing while it drains."""
+    if core.draining:
+        return State(broker, 0, {})
+    services = {
+        service.name.decode(): service.free for service in core.services.values() if service.workers
+    }
+    any_free = sum(worker.room for worker in core.anyone)
+    if core.generalists:
+        services[ANY.decode()] = any_free
+    return State(broker, sum(services.values()), services)

@@ -1,0 +1,127 @@
+"""A request under way, and the two sides it stands between: who asked, who holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from homing.ports import Link
+from homing.wire.mdp_messages import Kind
+
+if TYPE_CHECKING:
+    from homing.service.queues import Service
+
+WAITING: Final = 0
+HELD: Final = 1
+DONE: Final = 2
+
+
+class Pending:
+    """One request, from acceptance to its one answer or refusal."""
+
+    __slots__ = (
+        "accepted",
+        "asker",
+        "attempts",
+        "data",
+        "deadline",
+        "due",
+        "envelope",
+        "handed",
+        "holder",
+        "message_id",
+        "number",
+        "partials",
+        "parts",
+        "priority",
+        "service",
+        "state",
+        "streams",
+    )
+
+    def __init__(
+        self,
+        asker: Asker,
+        service: Service,
+        data: bytes,
+        envelope: bytes,
+        now: float,
+        deadline: float,
+    ) -> None:
+        self.asker = asker
+        self.service = service
+        self.data = data
+        self.envelope = envelope  # what stands before every answer; the asker knows how
+        self.accepted = now
+        self.deadline = deadline
+        self.due = deadline  # when to look at it: the deadline, or earlier
+        self.handed = now
+        self.priority = 4
+        self.state = WAITING
+        self.streams = False  # the asker takes parts as they come
+        self.holder: Holder | None = None
+        self.attempts = 0
+        self.partials = 0
+        self.parts: list[bytes] | None = None  # kept for an asker that wants one answer
+        self.number = 0  # of its RequestAccepted in the journal
+        self.message_id = ""  # of a task
+
+
+class Asker:
+    """Whoever a request came from: a client of some dialect, or the peer that reposted it."""
+
+    __slots__ = ("link", "outstanding")
+
+    hears_refusals = True
+    """Whether the dialect has a NAK; without one a refusal is silence."""
+    origin = b""
+    """The peer's cloudbe id where the request is a repost."""
+
+    def __init__(self, link: Link) -> None:
+        self.link: Link | None = link  # None: gone, answers go nowhere
+        self.outstanding = 0
+
+    @property
+    def name(self) -> bytes:
+        """For the journal."""
+        return self.link.peer if self.link is not None else b""
+
+    def address(self, pending: Pending) -> bytes:
+        """The `[client]` frame that holders see."""
+        raise NotImplementedError
+
+    def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
+        """Send the answer or a part of it."""
+        raise NotImplementedError
+
+    def refuse(self, pending: Pending, reason: bytes) -> None:
+        """Send a NAK."""
+        raise NotImplementedError
+
+
+class Holder:
+    """Whoever may hold requests: a worker of some dialect, or a peer."""
+
+    __slots__ = ("held", "link", "serial")
+
+    def __init__(self, link: Link | None) -> None:
+        self.link = link
+        self.held: dict[bytes, Pending] = {}  # by the address that its answer will carry
+        self.serial = 0
+
+    @property
+    def name(self) -> bytes:
+        """For the journal."""
+        return self.link.peer if self.link is not None else b""
+
+    def hand(self, pending: Pending) -> None:
+        """Take hold of a request and send it."""
+        raise NotImplementedError
+
+    def keep(self, pending: Pending) -> bytes:
+        """Note the request under an address that names no other one here; returns it."""
+        address = pending.asker.address(pending)
+        if address in self.held:
+            self.serial += 1
+            address += b"~%d" % self.serial
+        self.held[address] = pending
+        return address

@@ -1,0 +1,327 @@
+"""The broker: accepts messages on its sockets and gets rid of them; never opens a body.
+
+Each link's `state` is what the peer behind it turned out to be (a client or worker of some dialect, a
+peer, a state feed); the broker hands it every message and keeps what spans them all: the
+dispatch core, heartbeats, state publications, draining.
+
+    plug      who                     link.state
+    localfe   clients and workers     Newcomer, then MdpClient or MdpWorker
+    localbe   the same                the same
+    cloudfe   peers' cloudbe          Origin
+    cloudbe   peers' cloudfe          PeerLink
+    statebe   peers' statefe          –
+    statefe   peers' statebe          StateFeed
+    taskfe    task clients            TaskClient
+    taskbe    task workers            TaskNewcomer, then TaskWorker
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+
+from homing.errors import RemoteProtocolError
+from homing.ports import Link, Port
+from homing.service import builtin
+from homing.service.access import Access
+from homing.service.clients import CLIENTS, MdpClient, Origin, streams
+from homing.service.dispatch import DispatchCore
+from homing.service.federation import Federation
+from homing.service.peers import PeerLink, StateFeed, capacity_of
+from homing.service.pending import Asker, Pending
+from homing.service.policy import BrokerPolicy
+from homing.service.queues import Service
+from homing.service.record import Record
+from homing.service.router import Route, Router, proper_name
+from homing.service.tasks import TaskClient, TaskNewcomer
+from homing.service.worker_pool import Worker
+from homing.service.workers import WORKERS, Newcomer
+from homing.wire.mdp_messages import Dialect, Kind, Options, Ready
+from homing.wire.mdp_peers import write
+
+STATE_EVERY = 0.05
+"""Seconds between state publications at most: as the protocol page says."""
+
+
+class Broker:
+    """The role of one broker (homing.ports.Role)."""
+
+    def __init__(
+        self,
+        name: bytes,
+        port: Port,
+        *,
+        policy: BrokerPolicy = BrokerPolicy(),  # noqa: B008 - frozen, a value
+        peers: Mapping[bytes, tuple[str, str]] | None = None,
+        access: Access = Access(),  # noqa: B008 - frozen, a value
+        route: Route | None = None,
+        new_id: Callable[[], str] | None = None,
+        group: tuple[str, ...] = (),
+        seed: int = 1,
+        journal: bool = True,
+    ) -> None:
+        """`peers`: name -> (cloudfe, statebe). `group`: task endpoints told to task workers."""
+        self.name = name
+        self.policy = policy
+        self.group = group
+        self.router = Router(access, route)
+        self.access = access
+        self.federation = Federation(name, dict(peers or {}), seed)
+        self.record = Record(port.journal if journal else None)
+        self.core = DispatchCore(policy, self.federation, self.record)
+        self._port = port
+        self._ids = 0
+        self._new_id = new_id or self._count_id
+        self._tick_every = min(max(policy.heartbeat / 25, 0.01), 0.1)
+        self._beats: deque[tuple[float, Worker]] = deque()
+        self._away: dict[bytes, MdpClient] = {}
+        self._watchers: dict[Link, None] = {}  # peers' statefe
+        self._published = b""
+        self._publish_at = 0.0
+        self._sweep_at = 0.0
+        for cloudfe, statebe in (peer.endpoints for peer in self.federation.peers.values()):
+            port.connect("cloudbe", cloudfe)
+            port.connect("statefe", statebe)
+        port.later(0.0, "tick")
+
+    # --- homing.ports.Role ----------------------------------------------------------------------
+
+    def opened(self, link: Link, now: float) -> None:
+        """A peer finished its handshake."""
+        plug = link.plug
+        if plug in ("localfe", "localbe"):
+            link.state = self._returned(link) or Newcomer(self, link)
+        elif plug == "cloudfe":
+            self._origin_opened(link)
+        elif plug == "cloudbe":
+            self._peer_opened(link, now)
+        elif plug == "statefe":
+            link.state = StateFeed(self)
+        elif plug == "statebe":
+            self._watchers[link] = None
+            link.send(self._state())
+            self._port.later(now, "state")
+        elif plug == "taskfe":
+            link.state = TaskClient(self, link)
+        elif plug == "taskbe":
+            link.state = TaskNewcomer(self, link)
+
+    def receive(self, link: Link, message: bytes, now: float) -> None:
+        """One message from a peer."""
+        state = link.state
+        if state is not None:
+            state.receive(message, now)
+
+    def closed(self, link: Link, now: float) -> None:
+        """A peer is gone."""
+        self._watchers.pop(link, None)
+        state = link.state
+        if state is not None:
+            state.closed(now)
+
+    def wake(self, key: Hashable, now: float) -> None:
+        """`tick`: deadlines and heartbeats; `state`: tell the peers."""
+        if key == "tick":
+            self._port.later(now + self._tick_every, "tick")
+            self._tick(now)
+        elif key == "state" and self._watchers:
+            self._port.later(now + STATE_EVERY, "state")
+            self._publish(now)
+
+    def journaled(self, number: int, now: float) -> None:
+        """Nothing waits for the journal here."""
+
+    # --- askers ---------------------------------------------------------------------------------
+
+    def admit(
+        self,
+        asker: Asker,
+        name: bytes,
+        data: bytes,
+        envelope: bytes,
+        options: Options | None,
+        now: float,
+        message_id: str = "",
+    ) -> None:
+        """A request that could be read: take it on, answer it here, or turn it away."""
+        service = self.core.services.get(name)
+        if service is None or self.router.guards:
+            service = self._enter(asker, name, data, envelope, now, message_id)
+            if service is None:
+                return
+        pending = Pending(asker, service, data, envelope, now, now + service.policy.timeout)
+        pending.message_id = message_id
+        if options is not None:
+            pending.priority = options.priority
+            if options.timeout_ms:
+                pending.deadline = pending.due = now + options.timeout_ms / 1000
+        pending.streams = streams(asker, options)
+        if self.core.draining:
+            self.turn_away(pending, b"shutting-down", now)
+        elif len(data) > self.policy.max_body:
+            self.turn_away(pending, b"too-large over %d bytes" % self.policy.max_body, now)
+        elif asker.outstanding >= self.policy.max_client_requests:
+            self.turn_away(pending, b"queue-full of this client", now)
+        else:
+            self.core.accept(pending, now)
+
+    def turn_away(self, pending: Pending, reason: bytes, now: float) -> None:
+        """Refuse at the door: it was never taken on."""
+        self.record.refused(pending, reason, now)
+        pending.asker.refuse(pending, reason)
+
+    def _enter(
+        self, asker: Asker, name: bytes, data: bytes, envelope: bytes, now: float, message_id: str
+    ) -> Service | None:
+        """The service for a request that is not plainly allowed; None: dealt with here."""
+        user = asker.link.user if asker.link is not None else ""
+        verdict = self.router.decide(user, name, data)
+        reason = verdict.reason
+        if not reason and verdict.service.startswith(builtin.PREFIX):
+            once = Pending(asker, Service(name, self.policy.default), b"", envelope, now, now)
+            once.message_id = message_id
+            asker.report(once, Kind.FINAL, builtin.answer(self.core, verdict.service, data))
+            return None
+        service = None if reason else self.core.service(verdict.service)
+        if service is None:
+            once = Pending(asker, Service(name, self.policy.default), data, envelope, now, now)
+            once.message_id = message_id
+            self.turn_away(once, reason or b"queue-full too many services", now)
+        return service
+
+    def new_client(self, link: Link, dialect: Dialect) -> MdpClient:
+        """A link turned out to be a client's."""
+        client = CLIENTS[dialect](self, link)
+        link.state = client
+        return client
+
+    def client_gone(self, client: MdpClient, identity: bytes) -> None:
+        """A client with a routing id of its own may come back for its answers."""
+        client.link = None
+        if client.outstanding and not identity.startswith(b"\x00"):
+            self._away[identity] = client
+
+    def _returned(self, link: Link) -> MdpClient | None:
+        client = self._away.pop(link.peer, None) if link.peer else None
+        if client is not None:
+            client.link = link
+        return client
+
+    def stranger(self, link: Link, image: bytes, error: RemoteProtocolError) -> None:
+        """A first message that is no Majordomo: say so if it might be `0X`, and hang up if not."""
+        if image.startswith(b"\x01\x00\x01\x06MDPC0X"):
+            self.new_client(link, Dialect.D0X).protest(b"malformed " + str(error).encode())
+        else:
+            link.state = None
+            link.close("malformed")
+
+    # --- workers --------------------------------------------------------------------------------
+
+    def new_worker(self, link: Link, ready: Ready, now: float) -> None:
+        """READY from a link that is no worker yet."""
+        worker = WORKERS[ready.dialect](self, link, ready.credit, now)
+        link.state = worker
+        self.register(worker, ready.service, now)
+
+    def register(self, worker: Worker, name: bytes, now: float) -> bool:
+        """Let a worker serve `name` (empty: any service), or dismiss it."""
+        service = self.core.service(name) if name and proper_name(name) else None
+        allowed = worker.link is not None and self.access.may_serve(worker.link.user, name)
+        full = len(self.core.roster) >= self.policy.max_workers
+        if not allowed or full or (name and service is None) or self.core.draining:
+            self.dismiss(worker, b"denied", now)
+            return False
+        self._beats.append((now + self.policy.heartbeat, worker))
+        self.core.join(worker, service, now)
+        return True
+
+    def dismiss(self, worker: Worker, reason: bytes, now: float) -> None:
+        """End a conversation from our side."""
+        worker.dismiss()
+        self.worker_gone(worker, reason, now)
+
+    def worker_gone(self, worker: Worker, reason: bytes, now: float) -> None:
+        """A conversation is over; the link may start another."""
+        self.core.leave(worker, reason, now)
+        if worker.link is not None:
+            worker.link.state = worker.successor()
+
+    # --- peers ----------------------------------------------------------------------------------
+
+    def _origin_opened(self, link: Link) -> None:
+        if link.peer and self.access.may_peer(link.user, link.peer):
+            link.state = Origin(self, link)
+        else:
+            link.close("denied")
+
+    def _peer_opened(self, link: Link, now: float) -> None:
+        peer = self.federation.reached(link)
+        if peer is None:
+            link.close("not the peer that was configured")
+            return
+        link.state = PeerLink(self, peer, link)
+        self.record.peer_reached(peer, now)
+        self.core.pump_hungry(now)
+
+    def _state(self) -> bytes:
+        return write(capacity_of(self.core, self.name))
+
+    def _publish(self, now: float) -> None:
+        state = self._state()
+        if state != self._published or now >= self._publish_at:
+            self._published = state
+            self._publish_at = now + self.policy.heartbeat
+            for link in self._watchers:
+                link.send(state)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> None:
+        self.core.tick(now)
+        self._beat(now)
+        for peer in self.federation.silent(now, self.policy.expiry):
+            peer.silence()
+            self.record.peer_lost(peer, b"silent", now)
+            self.core.lose_held(peer, now)
+        if now >= self._sweep_at:
+            self._sweep_at = now + self.policy.heartbeat
+            self.core.sweep()
+            self._away = {key: one for key, one in self._away.items() if one.outstanding}
+
+    def _beat(self, now: float) -> None:
+        """Heartbeats to the workers whose turn it is; all have the same interval."""
+        beats, heartbeat, expiry = self._beats, self.policy.heartbeat, self.policy.expiry
+        while beats and beats[0][0] <= now:
+            worker = beats.popleft()[1]
+            if worker.pool is None:
+                continue
+            if now - worker.seen > expiry:
+                self.dismiss(worker, b"expired", now)
+            else:
+                worker.beat()
+                beats.append((now + heartbeat, worker))
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def drain(self, now: float) -> None:
+        """No new requests; what is under way goes on."""
+        self.core.draining = True
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is under way any more."""
+        return not self.core.live
+
+    def stop(self, now: float) -> None:
+        """Refuse what is left and send the workers away."""
+        self.core.shut(now)
+        for worker in list(self.core.roster):
+            self.dismiss(worker, b"shutting-down", now)
+
+    def new_id(self) -> str:
+        """A message id for a task that came without one."""
+        return self._new_id()
+
+    def _count_id(self) -> str:
+        self._ids += 1
+        return f"{self.name.decode(errors='replace')}-{self._ids}"

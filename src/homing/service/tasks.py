@@ -1,0 +1,171 @@
+"""Tasks with a JSON header: their clients and workers, sharing all services with Majordomo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from homing.errors import RemoteProtocolError
+from homing.ports import Link
+from homing.service.pending import Asker, Pending
+from homing.service.worker_pool import Worker
+from homing.wire import tasks
+from homing.wire.mdp_messages import Kind, Options
+
+if TYPE_CHECKING:
+    from homing.service.switch import Broker
+
+
+class TaskClient(Asker):
+    """A link on taskfe. A pending's envelope is the ZeroMQ envelope as it came."""
+
+    __slots__ = ("_broker", "_id")
+
+    def __init__(self, broker: Broker, link: Link) -> None:
+        super().__init__(link)
+        self._broker = broker
+        self._id = link.peer
+
+    @property
+    def name(self) -> bytes:
+        return self._id
+
+    def address(self, pending: Pending) -> bytes:
+        return pending.message_id.encode()
+
+    def receive(self, image: bytes, now: float) -> None:
+        """TASK/REQUEST, PING, DISCONNECT; anything else is an ERROR."""
+        try:
+            envelope, message = tasks.read(image)
+        except RemoteProtocolError as error:
+            self._broker.record.malformed += 1
+            self._send(tasks.Error("malformed", str(error)), b"")
+            return
+        if isinstance(message, tasks.Task):
+            self._admit(message, envelope, now)
+        elif isinstance(message, tasks.Ping):
+            self._send(tasks.Pong(message.ts), envelope)
+        elif not isinstance(message, tasks.Pong | tasks.Disconnect):
+            self._send(tasks.Error("malformed", "clients send TASK/REQUEST and PING"), envelope)
+
+    def _admit(self, task: tasks.Task, envelope: bytes, now: float) -> None:
+        options = Options(priority=task.priority, timeout_ms=task.timeout_ms)
+        message_id = task.message_id or self._broker.new_id()
+        name = task.service.encode()
+        self._broker.admit(self, name, task.data, envelope, options, now, message_id)
+
+    def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
+        service = pending.service.name.decode()
+        self._send(tasks.Response(service, pending.message_id, data), pending.envelope)
+
+    def refuse(self, pending: Pending, reason: bytes) -> None:
+        code, _, why = reason.decode("utf-8", "replace").partition(" ")
+        self._send(tasks.Error(code, why, pending.message_id), pending.envelope)
+
+    def _send(self, message: tasks.Message, envelope: bytes) -> None:
+        if self.link is not None:
+            self.link.send(tasks.write(message, envelope))
+
+    def closed(self, now: float) -> None:
+        """Answers go nowhere from now on."""
+        self.link = None
+
+
+class TaskNewcomer:
+    """A link on taskbe before it may work: CONNECT, CONFIG, PING, PONG."""
+
+    __slots__ = ("_broker", "_connect", "_link")
+
+    def __init__(self, broker: Broker, link: Link) -> None:
+        self._broker = broker
+        self._link = link
+        self._connect: tasks.Connect | None = None
+
+    def receive(self, image: bytes, now: float) -> None:
+        """The two steps, in order; the worker is registered with the PONG."""
+        try:
+            envelope, message = tasks.read(image)
+        except RemoteProtocolError as error:
+            self._broker.record.malformed += 1
+            self._link.send(tasks.write(tasks.Error("malformed", str(error))))
+            return
+        if isinstance(message, tasks.Connect):
+            self._connect = message
+            self._link.send(tasks.write(self._config(), envelope))
+        elif isinstance(message, tasks.Ping) and self._connect is not None:
+            self._link.send(tasks.write(tasks.Pong(message.ts), envelope))
+            worker = TaskWorker(self._broker, self._link, envelope, self._connect.credit, now)
+            self._link.state = worker
+            self._broker.register(worker, self._connect.service.encode(), now)
+        elif not isinstance(message, tasks.Disconnect):
+            # From before a restart, or out of order: it shall start over.
+            self._link.send(tasks.write(tasks.Disconnect(), envelope))
+
+    def _config(self) -> tasks.Config:
+        broker, policy = self._broker, self._broker.policy
+        name = broker.name.decode("utf-8", "replace")
+        heartbeat = int(policy.heartbeat * 1000)
+        return tasks.Config(name, list(broker.group), heartbeat, policy.liveness, policy.max_body)
+
+    def closed(self, now: float) -> None:
+        """Nothing was promised to it."""
+
+
+class TaskWorker(Worker):
+    """A registered task worker."""
+
+    __slots__ = ("_broker", "_envelope")
+
+    def __init__(
+        self, broker: Broker, link: Link, envelope: bytes, credit: int, now: float
+    ) -> None:
+        super().__init__(link, credit, now)
+        self._broker = broker
+        self._envelope = envelope
+
+    def hand(self, pending: Pending) -> None:
+        """The address is the message id: the client's own, or ours where there is none."""
+        identity = pending.message_id or self._broker.new_id()
+        while identity.encode() in self.held:
+            identity = self._broker.new_id()
+        self.held[identity.encode()] = pending
+        service = pending.service.name.decode()
+        self._send(tasks.Task(service, identity, pending.data))
+
+    def receive(self, image: bytes, now: float) -> None:
+        """Anything that can be read is a sign of life."""
+        try:
+            _, message = tasks.read(image)
+        except RemoteProtocolError:
+            self._broker.record.malformed += 1
+            self._broker.dismiss(self, b"malformed", now)
+            return
+        self.seen = now
+        core = self._broker.core
+        if isinstance(message, tasks.Response):
+            address, service = message.message_id.encode(), message.service.encode()
+            core.answer(self, address, service, Kind.FINAL, message.data, now)
+        elif isinstance(message, tasks.Ping):
+            self._send(tasks.Pong(message.ts))
+        elif isinstance(message, tasks.Error):
+            reason = f"{message.code or 'failed'} {message.reason}".strip().encode()
+            core.answer(self, message.message_id.encode(), b"", Kind.FAILED, reason, now)
+        elif isinstance(message, tasks.Disconnect):
+            self._broker.worker_gone(self, b"disconnect", now)
+        elif not isinstance(message, tasks.Pong):
+            self._broker.dismiss(self, b"unexpected", now)
+
+    def beat(self) -> None:
+        self._send(tasks.Ping())
+
+    def dismiss(self) -> None:
+        self._send(tasks.Disconnect())
+
+    def successor(self) -> object:
+        return TaskNewcomer(self._broker, self.link) if self.link is not None else None
+
+    def _send(self, message: tasks.Message) -> None:
+        if self.link is not None:
+            self.link.send(tasks.write(message, self._envelope))
+
+    def closed(self, now: float) -> None:
+        self._broker.worker_gone(self, b"closed", now)
