@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 from homing.journal import events
-from homing.journal.columns import LAYOUTS, SCHEMA, batch, printable
+from homing.journal.columns import LAYOUTS, SCHEMA, batch
+from homing.journal.text import printable
 from tests.journal.test_events import batches
 
 NODE = b"\x00\x01\x02\x03\x04\x05\x06\x07"

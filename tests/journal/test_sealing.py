@@ -11,9 +11,8 @@ from homing.errors import CorruptSegment
 from homing.journal import sealing
 from homing.journal.columns import SCHEMA
 from homing.journal.events import Delivered, Event, RequestAccepted
-from homing.journal.log import segment_name
 from homing.journal.reader import blocks, segments
-from homing.journal.sealing import parquet_of, seal, seal_all, unsealed
+from homing.journal.sealing import seal, seal_all, unsealed
 from homing.journal.segment import BLOCKS_AT
 from tests.journal.conftest import SKEW, MakeLog
 
@@ -32,16 +31,16 @@ def journal(tmp_path: Path, make_log: MakeLog) -> Path:
 
 
 def test_sealed_segments_become_parquet(journal: Path) -> None:
-    finished = [segment.path for segment in unsealed(journal)]
+    finished = [segment.parquet for segment in unsealed(journal)]
     assert len(finished) == len(segments(journal)) - 1 >= 2
-    assert list(seal_all(journal)) == [parquet_of(path) for path in finished]
+    assert list(seal_all(journal)) == finished
     assert unsealed(journal) == []
-    table = pq.read_table(parquet_of(finished[0]))
+    table = pq.read_table(finished[0])
     assert table.schema.equals(SCHEMA, check_metadata=False)
     assert table.schema.metadata[b"homing.node"] == b"node0001"
     assert table.column("number").to_pylist() == list(range(1, table.num_rows + 1))
     assert table.column("size").to_pylist()[::2] == list(range(table.num_rows // 2))
-    codec = pq.ParquetFile(parquet_of(finished[0])).metadata.row_group(0).column(0).compression
+    codec = pq.ParquetFile(finished[0]).metadata.row_group(0).column(0).compression
     assert codec == "ZSTD"
 
 
@@ -59,7 +58,7 @@ def test_damage_is_told_and_the_rest_is_kept(journal: Path) -> None:
     first.path.write_bytes(data)
     with pytest.raises(CorruptSegment):
         seal(first)
-    assert not parquet_of(first.path).exists()
+    assert not first.parquet.exists()
     told: list[CorruptSegment] = []
     numbers = pq.read_table(seal(first, told.append)).column("number").to_pylist()
     assert numbers[0] == 3
@@ -67,8 +66,9 @@ def test_damage_is_told_and_the_rest_is_kept(journal: Path) -> None:
 
 
 def test_a_copy_goes_with_its_segment(journal: Path) -> None:
+    first = unsealed(journal)[0]
     list(seal_all(journal))
-    (journal / segment_name(1)).unlink()
+    first.path.unlink()
     assert list(seal_all(journal)) == []
-    assert not parquet_of(journal / segment_name(1)).exists()
+    assert not first.parquet.exists()
     assert len(list(journal.glob("*.parquet"))) >= 1

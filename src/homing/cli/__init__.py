@@ -30,6 +30,9 @@ class Verb(NamedTuple):
 
 
 PLANES: dict[str, tuple[Verb, ...]] = {
+    "Journal and pipeline": (
+        Verb("journal", "look into journals: what a node did, and whether it is whole"),
+    ),
     "This machine": (
         Verb("config", "show or check the settings, and where each one comes from"),
         Verb("doctor", "check that this machine can run homing, and say how to mend it"),

@@ -21,6 +21,7 @@ import pyarrow as pa
 from homing.ids import ID_BYTES
 from homing.journal import events
 from homing.journal.events import PLACE_BYTES, Event, Unknown
+from homing.journal.text import plain, printable
 
 SCHEMA = pa.schema(
     [
@@ -78,17 +79,6 @@ def _names(values: list[Any]) -> pa.Array:
     coded = pa.array(values, pa.binary()).dictionary_encode()
     texts = pa.array([printable(value.as_py()) for value in coded.dictionary], pa.string())
     return texts.take(coded.indices)
-
-
-def printable(value: bytes) -> str | None:
-    """A name as people write it; hex where it is not text, None where there is none."""
-    if not value:
-        return None
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return "0x" + value.hex()
-    return text if text.isprintable() else "0x" + value.hex()
 
 
 def _ids(values: list[Any]) -> pa.Array:
@@ -316,12 +306,4 @@ def _column(name: str, parts: list[_Part]) -> pa.Array:
 
 def _extra(event: Any, names: list[str]) -> str:
     found = {name: getattr(event, name) for name in names}
-    return msgspec.json.encode({name: _plain(each) for name, each in found.items()}).decode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return printable(value)
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value
+    return msgspec.json.encode({name: plain(each) for name, each in found.items()}).decode()

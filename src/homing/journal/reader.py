@@ -37,6 +37,11 @@ class Segment(msgspec.Struct):
     sealed: bool
     until: int | None  # the next segment's first number: later ones in here do not count
 
+    @property
+    def parquet(self) -> Path:
+        """Where its copy in columns is, once made (homing.journal.sealing)."""
+        return self.path.with_suffix(".parquet")
+
 
 def strict(damage: CorruptSegment) -> None:
     """An `on_damage` that stops at the first."""

@@ -19,15 +19,9 @@ from homing.journal.columns import SCHEMA, batch
 from homing.journal.events import Event, Unknown
 from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments, strict
 
-SUFFIX = ".parquet"
 # Events in a row group: large enough to compress and scan well, small enough for a reader's
 # memory and for the minimum and maximum of `at` and `number` to be worth something.
 ROW_GROUP = 131_072
-
-
-def parquet_of(segment: Path) -> Path:
-    """Where a segment's Parquet file is or would be."""
-    return segment.with_suffix(SUFFIX)
 
 
 def unsealed(directory: Path, on_damage: OnDamage = strict) -> list[Segment]:
@@ -35,13 +29,13 @@ def unsealed(directory: Path, on_damage: OnDamage = strict) -> list[Segment]:
     return [
         segment
         for segment in segments(directory, on_damage)
-        if segment.sealed and not parquet_of(segment.path).exists()
+        if segment.sealed and not segment.parquet.exists()
     ]
 
 
 def seal(segment: Segment, on_damage: OnDamage = strict) -> Path:
     """Write one segment's Parquet file."""
-    target = parquet_of(segment.path)
+    target = segment.parquet
     partial = target.with_suffix(".partial")
     schema = SCHEMA.with_metadata({"homing.node": segment.header.node, "homing.format": "1"})
     with pq.ParquetWriter(partial, schema, compression="zstd", write_page_index=True) as writer:
@@ -57,7 +51,7 @@ def seal_all(directory: Path, on_damage: OnDamage = strict) -> Iterator[Path]:
     """Seal what can be, oldest first; then let go of copies whose segment is gone."""
     for segment in unsealed(directory, on_damage):
         yield seal(segment, on_damage)
-    for path in directory.glob(f"*{SUFFIX}"):
+    for path in directory.glob("*.parquet"):
         if not path.with_suffix(".hj").exists():
             path.unlink(missing_ok=True)
 

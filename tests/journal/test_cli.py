@@ -1,0 +1,92 @@
+"""`homing journal`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from homing.cli import main
+from homing.journal.events import Event, NodeStarted, RequestAccepted, RequestAnswered
+from homing.journal.reader import segments
+from homing.journal.segment import BLOCKS_AT
+from tests.journal.conftest import SKEW, MakeLog
+
+
+@pytest.fixture
+def journal(tmp_path: Path, make_log: MakeLog) -> Path:
+    log = make_log(tmp_path / "broker", segment_bytes=BLOCKS_AT + 1)
+    log.append([NodeStarted(0.0, b"broker", b"paris")], SKEW)
+    pair: list[Event] = [
+        RequestAccepted(1.0, b"echo", b"\x00c", 64),
+        RequestAnswered(1.5, 2, b"w", 64),
+    ]
+    log.append(pair, SKEW)
+    return tmp_path
+
+
+def test_ls(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "seal", str(journal)]) == 0
+    assert main(["journal", "ls", str(journal)]) == 0
+    sealed, header, first, second = capsys.readouterr().out.splitlines()
+    assert Path(sealed).suffix == ".parquet"
+    assert header.split() == ["journal", "segment", "numbers", "from", "bytes", "state"]
+    assert first.split()[2] == "1–1"
+    assert first.endswith("sealed")
+    assert second.split()[2] == "2–3"
+    assert second.endswith("open")
+
+
+def test_ls_json(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "ls", "--json", str(journal)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["first"], row["last"], row["state"]) for row in rows] == [
+        (1, 1, "finished"),
+        (2, 3, "open"),
+    ]
+
+
+def test_cat(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "cat", str(journal)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["kind"] for row in rows] == ["NodeStarted", "RequestAccepted", "RequestAnswered"]
+    assert rows[1]["at"] == "2023-11-14T22:13:21+00:00"
+    assert (rows[1]["service"], rows[1]["client"]) == ("echo", "0x0063")
+    chosen = ["--kind", "RequestAnswered", "--kind", "NodeStarted", "--from", "2", "--limit", "5"]
+    assert main(["journal", "cat", str(journal), *chosen]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["number"] == 3
+
+
+def test_an_unknown_kind_is_named(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "cat", str(journal), "--kind", "Requests"]) != 0
+    assert "no kind 'Requests'" in capsys.readouterr().err
+
+
+def test_verify_whole_and_damaged(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "verify", str(journal)]) == 0
+    assert "3 events in 2 segments: whole" in capsys.readouterr().out
+    path = segments(journal / "broker")[0].path
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert main(["journal", "verify", str(journal)]) == 65
+    printed = capsys.readouterr()
+    assert "2 events in 2 segments: 1 damaged places" in printed.out
+    assert f"{path}: checksum of events 1–1 wrong (at byte {BLOCKS_AT})" in printed.err
+
+
+def test_stats(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "stats", "--json", str(journal)]) == 0
+    [found] = json.loads(capsys.readouterr().out).values()
+    assert found["kinds"] == {"NodeStarted": 1, "RequestAccepted": 1, "RequestAnswered": 1}
+    assert found["last"] - found["first"] == 1_500_000
+    assert main(["journal", "stats", str(journal)]) == 0
+    assert "33.3%" in capsys.readouterr().out
+
+
+def test_no_journal_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "ls", str(tmp_path)]) == 66
+    assert "there is no journal here" in capsys.readouterr().err
+    assert main(["journal", "ls", str(tmp_path / "absent")]) != 0
