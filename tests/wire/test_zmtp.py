@@ -22,7 +22,9 @@ from homing.wire.zmtp import PARTNERS, Connection, Limits
 
 SERVER_KEYS = new_keys()
 CLIENT_KEYS = new_keys()
-PAIRS = [(ours, theirs) for ours in PARTNERS for theirs in PARTNERS[ours] if theirs in PARTNERS]
+PAIRS = [
+    (ours, theirs) for ours in PARTNERS for theirs in sorted(PARTNERS[ours]) if theirs in PARTNERS
+]
 
 
 def check_password(user: str, password: str) -> str:
