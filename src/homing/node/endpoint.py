@@ -1,50 +1,7 @@
-"""Where to listen or dial: `tcp://host:port`, `host:port`, `ipc://path`, `unix://path`.
-
-IPv6 hosts stand in brackets (`tcp://[::1]:5555`); `*` as a host is every address, port `*` or 0
-any free one; `ipc://@name` is an abstract socket, as libzmq has it.
-"""
+"""Endpoints as every room reads them: homing.endpoint."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from homing.endpoint import Endpoint, parse_endpoint
 
-from homing.errors import ConfigError
-
-# The kernel's sun_path holds 108 bytes with its end mark.
-_MAX_PATH = 107
-
-
-class Endpoint(NamedTuple):
-    """A parsed endpoint: a path, or a host and a port."""
-
-    host: str
-    port: int
-    path: str = ""
-
-    def __str__(self) -> str:
-        if self.path:
-            return f"ipc://{'@' + self.path[1:] if self.path[0] == chr(0) else self.path}"
-        host = f"[{self.host}]" if ":" in self.host else self.host or "*"
-        return f"tcp://{host}:{self.port}"
-
-
-def parse_endpoint(text: str) -> Endpoint:
-    """The endpoint that a text names; ConfigError says what is wrong with it."""
-    scheme, mark, rest = text.partition("://")
-    if not mark:
-        scheme, rest = "tcp", text
-    if scheme in ("ipc", "unix"):
-        path = "\0" + rest[1:] if rest.startswith("@") else rest
-        if not rest.strip("@") or len(path.encode()) > _MAX_PATH:
-            raise ConfigError([f"{text!r}: a socket's path has 1 to {_MAX_PATH} bytes"])
-        return Endpoint("", 0, path)
-    if scheme != "tcp":
-        raise ConfigError([f"{text!r}: homing speaks tcp:// and ipc://, not {scheme}://"])
-    host, colon, port = rest.rpartition(":")
-    if not colon or not (port == "*" or (port.isascii() and port.isdigit() and int(port) < 65536)):
-        raise ConfigError([f"{text!r}: expected host:port with a port from 0 to 65535"])
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ConfigError([f"{text!r}: an IPv6 address stands in brackets"])
-    return Endpoint("" if host == "*" else host, 0 if port == "*" else int(port))
+__all__ = ["Endpoint", "parse_endpoint"]
