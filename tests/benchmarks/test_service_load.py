@@ -1,0 +1,45 @@
+"""The load generator counts what really happened, against the brokers it is used on."""
+
+from __future__ import annotations
+
+import sys
+from shutil import which
+
+import pytest
+
+from benchmarks.peers import HERE, majordomo_program
+from benchmarks.service.brokers import Broker, one_port
+from benchmarks.service.drive import bytes_per_request, expect, loading, once
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(which("gcc") is None, reason="needs a C compiler"),
+]
+
+PYZMQ = one_port(lambda port: [sys.executable, str(HERE / "majordomo.py"), str(port)])
+
+
+def test_a_broker_on_pyzmq_answers_every_request_of_the_load() -> None:
+    got = once(
+        PYZMQ, "mdp01", {"workers": 3, "clients": 2, "inflight": 10, "size": 300, "seconds": 0.3}
+    )
+    assert got.rate > 0
+    assert 0 < got.p50_us <= got.p99_us
+    assert got.cpu_us > 0
+
+
+def test_the_yardstick_on_libzmq_answers_and_holds_what_waits() -> None:
+    program = majordomo_program()
+    if program is None:
+        pytest.skip("libzmq's headers are not installed")
+    broker = Broker("C", "mdp01", one_port(lambda port: [str(program), str(port), "heartbeat"]))
+    got = once(broker.start, "mdp01", {"workers": 2, "inflight": 20, "rate": 200, "seconds": 0.3})
+    assert got.rate > 0
+    assert bytes_per_request(broker, 20_000) > 64
+
+
+def test_a_load_that_is_refused_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    ended = pytest.raises(RuntimeError, match="ended early")
+    with PYZMQ() as running, ended, loading(running, "mdp01", {"size": 1}) as output:
+        expect(output, "ready")
+    assert "size >= 8" in capfd.readouterr().err
