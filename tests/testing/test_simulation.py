@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Hashable
 from functools import partial
+from typing import Literal
 
 import pytest
 
@@ -161,6 +162,26 @@ def test_a_duplicate_connect_leaves_the_old_link_standing_at_the_other_side() ->
     assert len(sim.nodes["client"].role.links) == 1
     sim.run(until=30.0)
     assert len(server.links) == 1
+
+
+@pytest.mark.parametrize("rule", ["refuse", "replace"])
+def test_a_router_holds_one_peer_of_a_name(rule: Literal["refuse", "replace"]) -> None:
+    """The newcomer waits until the old link's silence is noticed, or takes its place at once."""
+    sim = Simulation(1, FaultPlan((Duplicate(at=1.0, left="client", right="server"),)))
+    sim.node("server", Probe, listen={"front": SERVER}, same_name={"front": rule})
+    sim.node("client", lambda host: Probe(host, {"back": SERVER}), identities={"back": b"me"})
+    most = 0
+
+    def count(_: Simulation) -> None:
+        nonlocal most
+        most = max(most, len(sim.nodes["server"].role.links))
+
+    sim.always(count)
+    sim.run(until=3.0)
+    assert len(sim.nodes["client"].role.links) == (rule == "replace")
+    sim.run(until=30.0)
+    assert most == 1
+    assert [what for _, what in sim.nodes["server"].role.events] == ["opened", "closed", "opened"]
 
 
 def test_a_slow_line_backs_up_and_recovers() -> None:

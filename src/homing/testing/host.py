@@ -26,9 +26,10 @@ RUNNING, PAUSED, DEAD = 0, 1, 2
 class Dial:
     """A connection that a role asked to be kept."""
 
-    __slots__ = ("attempt", "backoff", "endpoint", "link", "plug", "wanted")
+    __slots__ = ("attempt", "backoff", "endpoint", "host", "link", "plug", "wanted")
 
-    def __init__(self, plug: str, endpoint: str, backoff: float) -> None:
+    def __init__(self, host: SimHost, plug: str, endpoint: str, backoff: float) -> None:
+        self.host = host
         self.plug = plug
         self.endpoint = endpoint
         self.backoff = backoff
@@ -92,7 +93,8 @@ class SimHost:
         """Dial until the endpoint answers, and again whenever the link is lost."""
         if (plug, endpoint) in self._dials:
             return
-        dial = self._dials[plug, endpoint] = Dial(plug, endpoint, self.sim.conditions.backoff[0])
+        dial = Dial(self, plug, endpoint, self.sim.conditions.backoff[0])
+        self._dials[plug, endpoint] = dial
         self.sim.push(self.now, self, self._dial, dial)
 
     def disconnect(self, plug: str, endpoint: str) -> None:
@@ -145,7 +147,7 @@ class SimHost:
     def _dial(self, dial: Dial, _: Any) -> None:
         if dial.wanted and dial.link is None:
             dial.attempt += 1
-            self.sim.network.dial(self, dial)
+            self.sim.network.dial(dial)
 
     def redial(self, dial: Dial, after: float = 0.0) -> None:
         """Try again after `after` seconds and a back-off that doubles."""

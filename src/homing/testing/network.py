@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from homing.testing.simulation import Node, Simulation
 
 
-_Attempt = tuple[SimHost, Dial, int]
+_Attempt = tuple[Dial, int]
 
 
 class Network:
@@ -35,15 +35,15 @@ class Network:
             raise ValueError(f"{endpoint} is taken by {self._listeners[endpoint][0].name}")
         self._listeners[endpoint] = (node, plug)
 
-    def dial(self, host: SimHost, dial: Dial) -> None:
+    def dial(self, dial: Dial) -> None:
         """One attempt: refused at once by a dead node, no answer through a cut."""
+        host = dial.host
         found = self._listeners.get(dial.endpoint)
         if found is None or found[0].host.state == DEAD:
-            host.trace("refused", f"{dial.plug} {dial.endpoint}")
-            host.redial(dial)
+            self._refused(dial, None)
             return
         node, plug = found
-        attempt = (host, dial, dial.attempt)
+        attempt = (dial, dial.attempt)
         self._sim.push(
             self._sim.now + self._sim.conditions.dial_timeout, host, self._no_answer, attempt
         )
@@ -53,28 +53,51 @@ class Network:
             self._sim.push(self._sim.now + delay, node.host, self._accept, attempt, plug)
 
     def _no_answer(self, attempt: _Attempt, _: Any) -> None:
-        host, dial, number = attempt
+        dial, number = attempt
+        host = dial.host
         if dial.wanted and dial.link is None and dial.attempt == number:
             host.trace("no answer", f"{dial.plug} {dial.endpoint}")
             host.redial(dial)
 
     def _accept(self, attempt: _Attempt, plug: str) -> None:
-        host, dial, number = attempt
+        dial, number = attempt
+        host = dial.host
         node = self._listeners[dial.endpoint][0]
         stale = not dial.wanted or dial.link is not None or dial.attempt != number
         if stale or host.state == DEAD or self._apart(host, node):
             return
-        near, far = self._pair(host, dial, node.host, plug)
+        if not self._named(dial, node.host, plug):
+            self._sim.push(self._sim.now, host, self._refused, dial)
+            return
+        near, far = self._pair(dial, node.host, plug)
         line = self.line(node.name, host.name)
         opens = self._sim.now + transit(line, host.random)
         far.established(line, opens)
         self._sim.push(opens, host, self._established, near)
         node.host.accept(far)
 
+    def _named(self, dial: Dial, to: SimHost, plug: str) -> bool:
+        """What a ROUTER does with a name it has: turns the newcomer away, or the older one."""
+        rule, name = to.node.same_name.get(plug), dial.host.node.identities.get(dial.plug)
+        if rule is None or name is None:
+            return True
+        for link in [link for link in to.links if link.plug == plug and link.peer == name]:
+            if rule == "refuse":
+                return False
+            link.drop("replaced by a newer connection with its name")
+        return True
+
+    def _refused(self, dial: Dial, _: Any) -> None:
+        """An attempt that got an answer: no."""
+        host = dial.host
+        host.trace("refused", f"{dial.plug} {dial.endpoint}")
+        host.redial(dial)
+
     def _apart(self, host: SimHost, node: Node) -> bool:
         return (host.name, node.name) in self._cuts or (node.name, host.name) in self._cuts
 
-    def _pair(self, host: SimHost, dial: Dial, to: SimHost, plug: str) -> tuple[SimLink, SimLink]:
+    def _pair(self, dial: Dial, to: SimHost, plug: str) -> tuple[SimLink, SimLink]:
+        host = dial.host
         self._made += 1
         number = self._made
         random = Random(f"{self._sim.seed}/link/{number}")

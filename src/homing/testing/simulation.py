@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from homing.ports import Role
 from homing.testing.conditions import LAN, Conditions
@@ -31,6 +31,7 @@ from homing.testing.network import Network
 from homing.testing.trace import Trace
 
 Factory = Callable[[SimHost], Role]
+SameName = Literal["refuse", "replace"]
 Check = Callable[["Simulation"], None]
 Action = Callable[[Any, Any], None]
 
@@ -51,6 +52,7 @@ class Node:
         self.sync_delay = 0.0  # what a slow disk adds to every sync
         self.identities: Mapping[str, bytes] = {}
         self.users: Mapping[str, str] = {}
+        self.same_name: Mapping[str, SameName] = {}
         self.host: SimHost
 
     @property
@@ -100,6 +102,7 @@ class Simulation:
         listen: Mapping[str, str] | None = None,
         identities: Mapping[str, bytes] | None = None,
         users: Mapping[str, str] | None = None,
+        same_name: Mapping[str, SameName] | None = None,
         skew: float = 0.0,
         capacity: int | None = None,
     ) -> Node:
@@ -107,11 +110,14 @@ class Simulation:
 
         `listen`: plug -> endpoint that others dial. `identities`: plug -> routing id it tells
         its peers (others get made-up ones). `users`: plug -> authenticated name it dials with.
+        `same_name`: plug -> what becomes of a second peer with a routing id that is taken; by
+        default the role gets both links.
         """
         if name in self.nodes:
             raise ValueError(f"there is a node {name!r} already")
         node = self.nodes[name] = Node(name, factory)
         node.identities, node.users, node.skew = identities or {}, users or {}, skew
+        node.same_name = same_name or {}
         if capacity is not None:
             node.disk.capacity = capacity
         for plug, endpoint in (listen or {}).items():
