@@ -39,7 +39,7 @@ def test_request_and_report_byte_for_byte() -> None:
     assert worker.take_frames() == [work]
     stage.send(worker, b"", b"MDPW0X", b"\x07", b"alice", b"", b"echo", b"TWO", b"ONE")
     assert client.take_frames() == [[b"", b"MDPC0X", b"\x02", b"echo", b"TWO", b"ONE"]]
-    assert stage.broker.drained
+    assert stage.broker.core.live == 0
 
 
 @pytest.mark.parametrize("asking", Dialect)
@@ -125,7 +125,7 @@ def test_a_worker_for_any_service_takes_turns_between_them() -> None:
         served.append(mdp.read_to_worker(worker.sent[-1]).service)  # type: ignore[union-attr]
         stage.answer(worker, b"")
     assert served == [b"a", b"b", b"a"]
-    assert stage.broker.drained
+    assert stage.broker.core.live == 0
 
 
 def test_dead_worker_gives_its_request_back_to_the_head() -> None:
@@ -233,7 +233,7 @@ def test_worker_that_comes_within_the_grace_serves() -> None:
     assert client.sent == []
     stage.pass_time(60.0)
     assert isinstance(mdp.read_to_client(client.take()[0]), Nak)
-    assert stage.broker.drained
+    assert stage.broker.core.live == 0
 
 
 def test_limits_refuse_with_their_code() -> None:
@@ -368,7 +368,7 @@ def test_gone_clients_cost_no_work_and_named_ones_may_return() -> None:
     again = stage.client(b"alice")
     stage.answer(worker, b"here you are")
     assert len(again.take()) == 1
-    assert stage.broker.drained
+    assert stage.broker.core.live == 0
 
 
 def test_drain_finishes_what_runs_and_refuses_the_rest() -> None:

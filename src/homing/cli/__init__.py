@@ -30,6 +30,9 @@ class Verb(NamedTuple):
 
 
 PLANES: dict[str, tuple[Verb, ...]] = {
+    "Service plane": (
+        Verb("broker", "run a broker: clients, workers, peers and tasks meet there"),
+    ),
     "Journal and pipeline": (
         Verb("journal", "look into journals: what a node did, and whether it is whole"),
     ),

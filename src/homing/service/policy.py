@@ -37,12 +37,16 @@ class BrokerPolicy:
     """Bytes of data in one message: larger things belong in a store, their name in a message."""
     max_services: int = 10_000
     """Names a broker keeps queues for: clients make them up, so there must be an end."""
+    max_credit: int = 65_536
+    """Requests one worker may hold, whatever it announces: what one death puts back."""
     max_workers: int = 100_000
     """Workers at one broker: their heartbeats alone are 40 000 messages a second."""
     max_client_requests: int = 100_000
     """Requests of one client under way: one client cannot fill what all share."""
     max_waiting_bytes: int = 512 << 20
     """Bytes of data waiting in all queues together: the broker stays below 1 GiB."""
+    drain: float = 8.0
+    """Seconds that what is under way has left after SIGTERM: supervisors kill after 10."""
     default: ServicePolicy = ServicePolicy()
     services: Mapping[bytes, ServicePolicy] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from homing.journal.events import (
     Event,
     MemberJoined,
     MemberLeft,
+    NodeStopped,
     RequestAccepted,
     RequestAnswered,
     RequestRefused,
@@ -125,3 +126,6 @@ class Record:
 
     def peer_lost(self, peer: Peer, reason: bytes, now: float) -> None:
         self._write(MemberLeft(now, peer.known_as, b"broker", reason))
+
+    def stopped(self, now: float) -> None:
+        self._write(NodeStopped(now, b"drained"))

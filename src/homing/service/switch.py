@@ -59,6 +59,7 @@ class Broker:
         group: tuple[str, ...] = (),
         seed: int = 1,
         journal: bool = True,
+        state_every: float = STATE_EVERY,
     ) -> None:
         """`peers`: name -> (cloudfe, statebe). `group`: task endpoints told to task workers."""
         self.name = name
@@ -70,6 +71,8 @@ class Broker:
         self.record = Record(port.journal if journal else None)
         self.core = DispatchCore(policy, self.federation, self.record)
         self._port = port
+        self._state_every = state_every
+        self._stopped = False
         self._ids = 0
         self._new_id = new_id or self._count_id
         self._tick_every = min(max(policy.heartbeat / 25, 0.01), 0.1)
@@ -79,16 +82,16 @@ class Broker:
         self._published = b""
         self._publish_at = 0.0
         self._sweep_at = 0.0
-        for cloudfe, statebe in (peer.endpoints for peer in self.federation.peers.values()):
-            port.connect("cloudbe", cloudfe)
-            port.connect("statefe", statebe)
+        for peer in self.federation.peers.values():
+            port.connect(f"cloudbe/{peer.known_as.decode()}", peer.endpoints[0])
+            port.connect(f"statefe/{peer.known_as.decode()}", peer.endpoints[1])
         port.later(0.0, "tick")
 
     # --- homing.ports.Role ----------------------------------------------------------------------
 
     def opened(self, link: Link, now: float) -> None:
         """A peer finished its handshake."""
-        plug = link.plug
+        plug = link.plug.partition("/")[0]  # a peer's own: cloudbe/NAME, statefe/NAME
         if plug in ("localfe", "localbe"):
             link.state = self._returned(link) or Newcomer(self, link)
         elif plug == "cloudfe":
@@ -99,8 +102,8 @@ class Broker:
             link.state = StateFeed(self)
         elif plug == "statebe":
             self._watchers[link] = None
-            link.send(self._state())
-            self._port.later(now, "state")
+            self._published = b""  # it has not subscribed yet: tell all again in a moment
+            self._port.later(now + self._state_every, "state")
         elif plug == "taskfe":
             link.state = TaskClient(self, link)
         elif plug == "taskbe":
@@ -120,12 +123,14 @@ class Broker:
             state.closed(now)
 
     def wake(self, key: Hashable, now: float) -> None:
-        """`tick`: deadlines and heartbeats; `state`: tell the peers."""
+        """`tick`: deadlines and heartbeats; `state`: tell the peers; `stop`: the drain is over."""
         if key == "tick":
             self._port.later(now + self._tick_every, "tick")
             self._tick(now)
+        elif key == "stop":
+            self.stop(now)
         elif key == "state" and self._watchers:
-            self._port.later(now + STATE_EVERY, "state")
+            self._port.later(now + self._state_every, "state")
             self._publish(now)
 
     def journaled(self, number: int, now: float) -> None:
@@ -219,7 +224,8 @@ class Broker:
 
     def new_worker(self, link: Link, ready: Ready, now: float) -> None:
         """READY from a link that is no worker yet."""
-        worker = WORKERS[ready.dialect](self, link, ready.credit, now)
+        credit = min(ready.credit, self.policy.max_credit)
+        worker = WORKERS[ready.dialect](self, link, credit, now)
         link.state = worker
         self.register(worker, ready.service, now)
 
@@ -279,6 +285,8 @@ class Broker:
     def _tick(self, now: float) -> None:
         self.core.tick(now)
         self._beat(now)
+        if self.core.draining and not self.core.live and not self._stopped:
+            self.stop(now)
         for peer in self.federation.silent(now, self.policy.expiry):
             peer.silence()
             self.record.peer_lost(peer, b"silent", now)
@@ -304,19 +312,22 @@ class Broker:
     # --- the end --------------------------------------------------------------------------------
 
     def drain(self, now: float) -> None:
-        """No new requests; what is under way goes on."""
+        """No new requests; what is under way has until the drain's end."""
         self.core.draining = True
+        self._port.later(now + self.policy.drain, "stop")
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is under way any more."""
-        return not self.core.live
+        """Whether nothing is under way any more and the workers have been told."""
+        return self._stopped
 
     def stop(self, now: float) -> None:
         """Refuse what is left and send the workers away."""
+        self._stopped = True
         self.core.shut(now)
         for worker in list(self.core.roster):
             self.dismiss(worker, b"shutting-down", now)
+        self.record.stopped(now)
 
     def new_id(self) -> str:
         """A message id for a task that came without one."""

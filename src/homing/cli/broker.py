@@ -1,0 +1,77 @@
+"""Run a broker of the service plane: clients, workers, peers, tasks.
+
+Prints one line that begins with `ready` and names its endpoints once they are open. SIGTERM
+drains: new requests are refused with `shutting-down`, those under way get `--drain` seconds.
+
+Examples:
+  homing broker --name paris
+  homing broker --name lyon --port-offset 100 --peer paris=tcp://127.0.0.1:5557,tcp://127.0.0.1:5558
+  homing broker --name paris --data /var/lib/homing --set service.heartbeat=1s
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+
+app = verb("broker", __doc__)
+
+
+@app.default
+def broker(
+    *,
+    name: Annotated[str | None, Parameter(help="its name at peers")] = None,
+    host: Annotated[str | None, Parameter(help="address to listen on")] = None,
+    port_offset: Annotated[int | None, Parameter(help="added to every default port")] = None,
+    peer: Annotated[
+        tuple[str, ...], Parameter(help="NAME=CLOUDFE,STATEBE; once for each peer")
+    ] = (),
+    data: Annotated[str | None, Parameter(help="directory for the journal")] = None,
+    drain: Annotated[str | None, Parameter(help="how long SIGTERM waits, e.g. 8s")] = None,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Run a broker until it is told to stop."""
+    given: dict[str, Any] = {
+        "service.name": name,
+        "node.port_offset": port_offset,
+        "service.peers": [text.replace(",", "|") for text in peer] or None,
+        "node.data": data,
+        "node.drain_timeout": drain,
+    }
+    config = flags.load(given)
+    if host is not None:
+        config = flags.load({**given, **_moved(config, host)})
+    return serve(config)
+
+
+def _moved(config: Any, host: str) -> dict[str, str]:
+    """The default endpoints on another address."""
+    from homing.node.broker import LISTENING
+
+    moved: dict[str, str] = {}
+    for plug in LISTENING:
+        setting = f"service.{plug}"
+        if config.origin(setting).startswith("default"):
+            scheme, _, rest = config.value(setting).partition("://")
+            moved[setting] = f"{scheme}://{host}:{rest.rpartition(':')[2]}"
+    return moved
+
+
+def serve(config: Any) -> int:
+    """Run the broker of a config to its end."""
+    from homing.node.broker import start_broker
+    from homing.node.host import Host
+    from homing.node.logs import logging_to
+    from homing.node.run import run_node
+
+    async def start(host: Host) -> None:
+        ends = start_broker(host, config)
+        told = " ".join(f"{plug}={end}" for plug, end in ends.items())
+        print(f"ready broker {config.service.name} {told}", flush=True)
+
+    with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
+        return run_node(start, drain_seconds=config.node.drain_timeout + 1.0)

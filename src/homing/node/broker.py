@@ -1,0 +1,175 @@
+"""A broker on real sockets: its plugs, endpoints, journal and keys, from the settings."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from random import SystemRandom
+
+from homing.config import Config
+from homing.errors import ConfigError
+from homing.journal.events import NodeStarted
+from homing.journal.log import Limits as SegmentLimits
+from homing.journal.writer import open_journal
+from homing.node.endpoint import parse_endpoint
+from homing.node.host import Host
+from homing.node.keys import Keyring
+from homing.node.plug import Bounds
+from homing.node.zmtp import BOUNDS, ZmtpPlug
+from homing.service.policy import BrokerPolicy, ServicePolicy
+from homing.service.switch import Broker
+from homing.wire.zmtp import Limits
+
+ENVELOPE_ROOM = 65536
+"""Bytes of a message beside its data: names, addresses, envelope, frame headers."""
+LISTENING = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
+
+_log = logging.getLogger("homing.broker")
+
+
+def policy_of(config: Config) -> BrokerPolicy:
+    """The broker's limits and promises, from the settings."""
+    service = config.service
+    default = ServicePolicy(
+        timeout=service.request_timeout,
+        absent_grace=service.heartbeat,
+        max_waiting=service.max_waiting,
+        max_waiting_bytes=service.max_waiting_bytes,
+    )
+    once = replace(default, at_most_once=True)
+    return BrokerPolicy(
+        heartbeat=service.heartbeat,
+        liveness=service.liveness,
+        max_body=service.max_message,
+        max_services=service.max_services,
+        max_credit=service.max_credit,
+        max_waiting_bytes=2 * service.max_waiting_bytes,
+        drain=config.node.drain_timeout,
+        default=default,
+        services={name.encode(): once for name in service.at_most_once},
+    )
+
+
+def parse_peers(texts: tuple[str, ...]) -> dict[bytes, tuple[str, str]]:
+    """`NAME=CLOUDFE,STATEBE` (or `|` between them); without a statebe, the port after cloudfe's."""
+    peers: dict[bytes, tuple[str, str]] = {}
+    problems: list[str] = []
+    for text in texts:
+        name, mark, ends = text.partition("=")
+        cloudfe, _, statebe = ends.replace("|", ",").partition(",")
+        try:
+            if not (name and mark and cloudfe):
+                raise ConfigError([f"{text!r}: a peer is NAME=CLOUDFE,STATEBE"])
+            where = parse_endpoint(cloudfe)
+            beside = statebe or str(where._replace(port=where.port + 1))
+            peers[name.encode()] = (str(where), str(parse_endpoint(beside)))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return peers
+
+
+def start_broker(host: Host, config: Config) -> dict[str, str]:
+    """Give a host its broker and open its sockets; the endpoints come back, by plug."""
+    service = config.service
+    name = service.name.encode()
+    keyring = Keyring.load(config.security)
+    peers = parse_peers(service.peers)
+    _add_plugs(host, config, keyring, peers)
+    if config.journal.enabled:
+        _open_journal(host, config, name)
+    host.role = broker = Broker(
+        name,
+        host,
+        policy=policy_of(config),
+        peers=peers,
+        access=keyring.access,
+        new_id=lambda: str(uuid.uuid4()),
+        group=(service.taskbe,),
+        seed=SystemRandom().getrandbits(32),
+        journal=config.journal.enabled,
+        state_every=service.state_interval,
+    )
+    ends = {plug: host.listen(plug, getattr(service, plug)) for plug in LISTENING}
+    broker.group = (ends["taskbe"],)
+    return ends
+
+
+def _add_plugs(
+    host: Host, config: Config, keyring: Keyring, peers: dict[bytes, tuple[str, str]]
+) -> None:
+    """Peers have plugs of their own to connect with: each has a key of its own."""
+    own = config.service.name
+    limits = Limits(message=config.service.max_message + ENVELOPE_ROOM)
+    bounds = replace(BOUNDS, connections=config.node.max_connections)
+    between = replace(bounds, wait_for_reader=False)
+    server = keyring.server()
+    for title in ("localfe", "localbe", "taskfe", "taskbe"):
+        host.add(ZmtpPlug(title, "ROUTER", mechanism=server, limits=limits, bounds=bounds))
+    host.add(
+        ZmtpPlug(
+            "cloudfe",
+            "ROUTER",
+            identity=own.encode(),
+            mechanism=server,
+            handover=True,
+            limits=limits,
+            bounds=between,
+        )
+    )
+    host.add(ZmtpPlug("statebe", "PUB", mechanism=server, limits=limits, bounds=between))
+    for peer in peers:
+        _add_peer_plugs(host, peer.decode(), own, keyring, limits, between)
+
+
+def _add_peer_plugs(
+    host: Host, peer: str, own: str, keyring: Keyring, limits: Limits, bounds: Bounds
+) -> None:
+    mechanism = keyring.client(peer, own)
+    host.add(
+        ZmtpPlug(
+            f"cloudbe/{peer}",
+            "ROUTER",
+            identity=own.encode(),
+            mechanism=mechanism,
+            limits=limits,
+            bounds=bounds,
+        )
+    )
+    host.add(
+        ZmtpPlug(
+            f"statefe/{peer}",
+            "SUB",
+            mechanism=mechanism,
+            topics=(b"",),
+            limits=limits,
+            bounds=bounds,
+        )
+    )
+
+
+def _open_journal(host: Host, config: Config, name: bytes) -> None:
+    settings = config.journal
+    directory = Path(config.node.data) / settings.directory / f"broker-{name.decode()}"
+    node = hashlib.sha256(b"broker " + name).digest()[:8]
+    journal = open_journal(
+        directory,
+        node,
+        post=host.loop.call_soon_threadsafe,
+        on_durable=host.durable,
+        name=f"broker {name.decode()}",
+        durability=settings.durability,
+        interval=settings.commit_interval,
+        limits=SegmentLimits(
+            segment_bytes=settings.segment_bytes,
+            segment_age=settings.segment_age,
+            retain_bytes=settings.retain_bytes,
+            retain_age=settings.retain_age,
+        ),
+    )
+    host.journal_writer = journal
+    journal.append(NodeStarted(host.now(), b"broker", name))
