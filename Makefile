@@ -4,43 +4,69 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ONLY   ?=
+ARGS   ?=
+# Test processes at once; one file's tests stay in one of them, so they may share a fixture.
+JOBS   ?= 2
 
-.PHONY: demo test lint types bench docs build dist nightly lock clean help
+# What tests talk to beside Python; the Debian package has the program's name.
+PROGRAMS := serf
+
+export NO_MKDOCS_2_WARNING := 1
+
+.PHONY: demo test lint format bench docs reference build dist nightly lock setup debian clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
 $(READY): requirements/dev.lock pyproject.toml scripts/bootstrap.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/bootstrap.sh
 	@touch $@
 
+setup: $(READY) ## make .venv from the lock, nothing else
+
 demo: $(READY) ## set up everything and run the main job
 	@sh scripts/need_java.sh || true
-	$(BIN)/homing demo
+	@$(BIN)/homing demo
 
-test: $(READY) lint ## set up everything and pass the tests
+test: $(READY) debian lint ## set up everything and pass the tests
 	@sh scripts/need_java.sh
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(READY) ## style, types and the one-way arrows between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-cache --no-logo > $(VENV)/lint-imports.txt 2>&1 || { cat $(VENV)/lint-imports.txt; exit 1; }
+
+format: $(READY) ## put the code into the house's form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 bench: $(READY) ## measure beside the peers (ONLY=wire|service|matching|push|pipeline)
 	$(BIN)/python -m benchmarks $(ONLY)
 
-docs: $(READY) ## build the documentation site, failing on any warning
+docs: $(READY) reference ## build the documentation site, failing on any warning
 	$(BIN)/mkdocs build --strict --quiet
 
-nightly: $(READY) ## the long runs: more seeds, more events, longer fuzzing
-	HOMING_TEST_PROFILE=nightly $(BIN)/pytest $(ARGS)
+reference: $(READY) ## write the reference pages from the code
+	@$(BIN)/python -m scripts.reference
+
+build: $(READY) ## a wheel of this checkout
+	$(BIN)/python -m build --no-isolation --wheel
+
+dist: $(READY) ## the source archive and a wheel made from it
+	$(BIN)/python -m build --no-isolation
+
+nightly: $(READY) debian ## the long runs: more seeds, more events, longer fuzzing
+	HOMING_TEST_PROFILE=nightly $(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lock: $(READY) ## resolve requirements/dev.lock anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-header --all-extras pyproject.toml -o requirements/dev.lock
 
+debian:
+	@sh scripts/debian.sh $(PROGRAMS)
+
 clean: ## remove what the targets made
-	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

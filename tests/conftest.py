@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 PROFILE = os.environ.get("HOMING_TEST_PROFILE", "ci")
+NIGHTLY_ONLY = "nightly profile only (make nightly)"
 
 settings.register_profile(
     "ci",
@@ -30,7 +32,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the nightly tests out of the ci profile."""
     if PROFILE == "nightly":
         return
-    skip = pytest.mark.skip(reason="nightly profile only (make nightly)")
+    skip = pytest.mark.skip(reason=NIGHTLY_ONLY)
     for item in items:
         if "nightly" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI a test that leaves itself out is a failure: what is not run is not proven."""
+    report = yield
+    if report.skipped and os.environ.get("HOMING_CI") and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr)
+        if NIGHTLY_ONLY not in reason:
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} was skipped in CI: {reason}"
+    return report

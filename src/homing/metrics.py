@@ -245,26 +245,3 @@ JOURNAL_COMMITS = Metric(
 METRICS: tuple[Metric, ...] = tuple(
     value for value in list(globals().values()) if type(value) is Metric
 )
-
-
-def reference() -> str:
-    """docs/reference/metrics.md: `make reference`."""
-    rows = [
-        f"| `{one.name}` | {one.kind} | {one.unit or '–'} | {', '.join(one.labels) or '–'} | {one.help} |"
-        for one in METRICS
-    ]
-    return "\n".join([_REFERENCE_HEAD, *rows, ""])
-
-
-_REFERENCE_HEAD = f"""\
-# Metrics
-
-Every node serves these to Prometheus at `/metrics` (text or OpenMetrics, as the scraper asks),
-each one only where its role counts it. Label values that come from outside are bounded: past
-{MAX_CHILDREN} children of one metric the rest share one labelled `{OVERFLOW}`. Histograms are kept in
-buckets of 1/{_SPLITS} of a power of two and exposed at powers of two of a microsecond.
-
-This page is generated from `homing.metrics`.
-
-| metric | kind | unit | labels | meaning |
-|---|---|---|---|---|"""

@@ -100,7 +100,7 @@ def test_wrong_words_are_told_in_a_line_and_a_hint(
         (errors.PipelineError("2 requests were lost"), 1, ""),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), 66, ""),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 77, ""),
-        (OSError(errno.EADDRINUSE, "Address already in use"), 74, "--port-offset"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), 69, "--port-offset"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), 69, ""),
         (ModuleNotFoundError("no", name="pyspark.sql"), 69, "homing[spark]"),
         (ModuleNotFoundError("no", name="starlette"), 69, "homing[server]"),

@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 
 from homing.config import Config, load
 from homing.config.catalogue import SETTINGS
-from homing.config.reference import reference
 from homing.config.sources import Given, contradictions, merge
 from homing.errors import ConfigError
-
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 
 
 def _load(
@@ -201,7 +198,3 @@ def test_every_setting_has_a_reason_and_a_default_it_takes() -> None:
             merge([Given(setting.name, setting.default, "default")]).value(setting.name)
             == setting.default
         )
-
-
-def test_the_reference_page_is_generated_from_the_settings() -> None:
-    assert REFERENCE.read_text() == reference(), "run: make reference"

@@ -1,6 +1,6 @@
 """Check that this machine can run homing, and say how to mend what is not in order.
 
-Required parts are marked; only a broken one of them gives exit code 1. The rest is what
+Required parts are printed bold; only a broken one of them gives exit code 1. The rest is what
 some verbs need: they say so themselves when you use them.
 
 Examples:

@@ -12,7 +12,7 @@ import sys
 
 from homing import errors
 
-OK = 0
+OK = 0  # done
 FAILED = 1  # the command ran; what it checked is not in order
 USAGE = 64  # EX_USAGE: wrong flags or arguments
 DATA = 65  # EX_DATAERR: input that has no meaning, or is corrupt
@@ -97,7 +97,7 @@ def report(error: BaseException, *, debug: bool) -> int:
         return INTERRUPTED
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         return _missing(error.name)
-    code = exit_code(type(error))
+    code = _exit_code_of(error)
     if code == INTERNAL:
         say(
             f"internal error: {type(error).__name__}: {error}",
@@ -106,6 +106,11 @@ def report(error: BaseException, *, debug: bool) -> int:
     else:
         say(_line(error), _hint(error))
     return code
+
+
+def _exit_code_of(error: BaseException) -> int:
+    taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+    return UNAVAILABLE if taken else exit_code(type(error))
 
 
 def exit_code(kind: type[BaseException]) -> int:

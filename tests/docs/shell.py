@@ -1,0 +1,72 @@
+"""A shell that lives as long as a page: its reader's terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+# Nothing a page asks a reader to wait for is longer.
+MAX_SECONDS = 100.0
+
+
+class Shell:
+    """bash in a directory, with this interpreter's programs first on the path."""
+
+    def __init__(self, directory: Path) -> None:
+        programs = Path(sys.executable).parent
+        self._process = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"],
+            cwd=directory,
+            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "COLUMNS": "100"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._mark = f"--{os.urandom(8).hex()}--"
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Exit code and everything printed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\necho '{self._mark}' $?\n".encode())
+        self._process.stdin.flush()
+        printed, _, code = self._read_to_mark().partition(self._mark)
+        return int(code or -1), printed
+
+    def _read_to_mark(self) -> str:
+        assert self._process.stdout is not None
+        printed, deadline = b"", time.monotonic() + MAX_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not (self._mark.encode() in printed and printed.endswith(b"\n")):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError(f"no prompt after {MAX_SECONDS:.0f} s; printed: {printed!r}")
+                chunk = os.read(self._process.stdout.fileno(), 65536)
+                if not chunk:
+                    break
+                printed += chunk
+        return printed.decode()
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the shell and whatever it left running."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+        self._process.communicate()
