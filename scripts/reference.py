@@ -34,7 +34,7 @@ flags (`--set section.key=value` sets anything).
 [service]
 name = "paris"
 heartbeat = "2500ms"
-peers = ["tcp://london.example:5557"]
+peers = ["london=tcp://london.example:5557"]
 ```
 
 Durations take `us`, `ms`, `s`, `min`, `h`, `d`; sizes take `KiB`, `MiB`, `GiB` and their

@@ -5,7 +5,7 @@ drains: new requests are refused with `shutting-down`, those under way get `--dr
 
 Examples:
   homing broker --name paris
-  homing broker --name lyon --port-offset 100 --peer paris=tcp://127.0.0.1:5557,tcp://127.0.0.1:5558
+  homing broker --name lyon --port-offset 100 --peer paris=tcp://127.0.0.1:5557
   homing broker --name paris --data /var/lib/homing --set service.heartbeat=1s
 """
 

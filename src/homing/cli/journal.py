@@ -4,13 +4,13 @@ DIR is a journal or any directory above journals; without it, the one in the set
 (node.data). Reading never disturbs a node that writes.
 
 Examples:
-  homing journal ls                           # segments, their numbers, times and sizes
+  homing journal ls                           # segments: numbers, times, sizes
   homing journal cat --kind RequestRefused    # events, one JSON object a line
   homing journal cat --follow                 # and those to come
   homing journal cat --from 1200 --limit 10
   homing journal verify                       # exit code 65 if anything is damaged
   homing journal stats                        # events, bytes and rates by kind
-  homing journal seal                         # Parquet beside every finished segment
+  homing journal seal                         # Parquet of finished segments
 """
 
 from __future__ import annotations

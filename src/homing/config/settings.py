@@ -64,7 +64,9 @@ class Service(Struct, frozen=True, kw_only=True):
     taskbe: Annotated[str, endpoint("workers with JSON headers")] = "tcp://127.0.0.1:5561"
     peers: Annotated[
         tuple[str, ...],
-        text("cloudfe of each peer; statebe is at the next port, or say `cloudfe|statebe`"),
+        text(
+            "`name=cloudfe` of each peer; its statebe is at the next port, or say `name=cloudfe|statebe`"
+        ),
     ] = ()
     heartbeat: Annotated[
         float,
