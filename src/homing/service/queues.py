@@ -81,6 +81,8 @@ class Service:
                 self._mask ^= 1 << priority
             if pending.state == WAITING:
                 self._uncount(pending)
+                if self._dead and not self.waiting:
+                    self._sweep()
                 return pending
             self._dead -= 1
         return None
@@ -90,7 +92,7 @@ class Service:
         self._uncount(pending)
         pending.state = DONE
         self._dead += 1
-        if self._dead > self.waiting + _SWEEP_FLOOR:
+        if not self.waiting or self._dead > self.waiting + _SWEEP_FLOOR:
             self._sweep()
 
     def _uncount(self, pending: Pending) -> None:
