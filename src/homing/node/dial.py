@@ -82,7 +82,7 @@ async def connect(
     options: dict[str, Any] = {}
     if plug.tls is not None:
         options = {"ssl": plug.tls, "server_hostname": endpoint.host}
-    make: Any = lambda: link  # noqa: E731
+    make: Any = lambda: link
     if endpoint.path:
         await loop.create_unix_connection(make, endpoint.path, **options)
     else:

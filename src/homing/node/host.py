@@ -94,7 +94,12 @@ class Host:
         self.plugs[plug.name] = plug
 
     def listen(
-        self, plug: str, endpoint: str, *, reuse_port: bool = False, backlog: int = BACKLOG
+        self,
+        plug: str,
+        endpoint: str,
+        *,
+        reuse_port: bool = False,
+        backlog: int = BACKLOG,
     ) -> str:
         """Accept connections for a plug; the endpoint, with its port, comes back."""
         where = parse_endpoint(endpoint)

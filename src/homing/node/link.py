@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from homing.node.host import Host
     from homing.node.plug import Codec, Deliver, Plug
 
-# uvloop reads up to 256 KiB at once, and goes on reading while that much is there.
-FLOOD_BYTES = 256 << 10
+# uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
+FLOOD_BYTES = 256_000
 # Seconds that a closed link may take to bring its last bytes to the peer.
 LINGER = 5.0
 

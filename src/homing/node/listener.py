@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import stat
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from homing.errors import Unavailable
@@ -17,6 +16,7 @@ from homing.node.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from homing.node.host import Host
+    from homing.node.link import StreamLink
     from homing.node.plug import Plug
 
 # Each costs some 100 µs to set up: five milliseconds of a turn at most.
@@ -41,10 +41,8 @@ class Listener:
         self._host = host
         self._plug = plug
         self._socket = sock
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._coming: dict[asyncio.Task[None], StreamLink] = {}
         self._open = False
-        # By shape a link is an asyncio protocol, though not by name.
-        self._make: Any = partial(plug.link, host)
 
     def start(self) -> None:
         """Begin to accept."""
@@ -62,7 +60,6 @@ class Listener:
                 os.unlink(self.endpoint.path)
 
     def _accept(self) -> None:
-        plug = self._plug
         for _ in range(ACCEPTS_A_TURN):
             try:
                 sock, _address = self._socket.accept()
@@ -71,24 +68,34 @@ class Listener:
             except OSError as error:
                 self._suffer(error)
                 return
-            if len(plug.links) + len(self._under_way) >= plug.bounds.connections:
+            if self._full():
                 self.refused += 1
                 sock.close()
                 continue
             self.accepted += 1
-            task = self._host.loop.create_task(self._welcome(sock))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            link = self._plug.link(self._host)
+            task = self._host.loop.create_task(self._welcome(sock, link))
+            self._coming[task] = link
+            task.add_done_callback(self._coming.pop)
 
-    async def _welcome(self, sock: socket.socket) -> None:
-        """Give the connection a link; a TLS handshake that fails ends here."""
+    def _full(self) -> bool:
+        links, limit = self._plug.links, self._plug.bounds.connections
+        if len(links) + len(self._coming) < limit:
+            return False
+        # Close to it, those that are both coming and there must not count twice.
+        return len(links) + sum(link not in links for link in self._coming.values()) >= limit
+
+    async def _welcome(self, sock: socket.socket, link: StreamLink) -> None:
+        """Give the connection its link; a TLS handshake that fails ends here."""
         sock.setblocking(False)
         plug = self._plug
+        # By shape a link is an asyncio protocol, though not by name.
+        make: Any = lambda: link
         options: dict[str, Any] = {}
         if plug.tls is not None:
             options = {"ssl": plug.tls, "ssl_handshake_timeout": plug.bounds.handshake}
         try:
-            await self._host.loop.connect_accepted_socket(self._make, sock, **options)
+            await self._host.loop.connect_accepted_socket(make, sock, **options)
         except OSError as error:  # ssl.SSLError is one
             _log.info("%s: no connection: %s", plug.name, error)
             sock.close()

@@ -47,7 +47,9 @@ def run_node(
 
 
 async def _live(
-    start: Callable[[Host], Awaitable[None]], make_host: Callable[[], Host], drain_seconds: float
+    start: Callable[[Host], Awaitable[None]],
+    make_host: Callable[[], Host],
+    drain_seconds: float,
 ) -> int:
     host = make_host()
     ending = Ending()
