@@ -13,16 +13,22 @@ from homing.errors import Malformed
 from homing.wire.session import framed
 
 Scalar = bool | int | float | str
+Attributes = dict[str, Scalar]
 
 
 class Auth(Struct, frozen=True):
-    """What a subscriber says of itself; `ack` makes its session durable, `resume` replays."""
+    """What a subscriber says of itself.
+
+    `ack` makes its session durable, `resume` replays what it missed, `slow` chooses what
+    happens when it does not keep up.
+    """
 
     client_id: str
     timestamp: int
     token: str
     ack: bool = False
     resume: bool = False
+    slow: Literal["spill", "drop-oldest", "disconnect"] | None = None
 
 
 class Push(Struct, frozen=True, tag="push"):
@@ -30,7 +36,7 @@ class Push(Struct, frozen=True, tag="push"):
 
     id: str
     payload: str
-    attrs: dict[str, Scalar]
+    attrs: Attributes
     subs: list[str]
     encoding: Literal["base64"] | None = None
     redelivered: bool = False

@@ -1,0 +1,239 @@
+"""The dispatcher: from matchers to connectors, its own or through the dispatcher that owns them.
+
+It keeps nothing on disk: whoever sent a parcel owes it until the connector's ack has come
+back the whole way. While it runs it keeps, per connector, what was not acknowledged, and
+sends that again, in order, when the connector's link comes back. A connector that takes
+nothing fills its own outbox and is then refused; the others never notice.
+
+The other way it passes subscriptions on to every matcher, and says they are in force when
+all of them have said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from homing.errors import Malformed
+from homing.ports import Link, Port
+from homing.push.links import PacketRole, Peer
+from homing.push.outbox import Outbox, Parcel, Turnstile
+from homing.push.places import by_connector, places
+from homing.wire import relay
+
+MAX_CONFIRMING: Final = 65_536
+"""Subscription changes waiting for matchers: more than any burst of new clients. Beyond it
+the connector is not told and answers its client after a moment by itself."""
+
+MATCHER: Final = b"matcher"
+DISPATCHER: Final = b"dispatcher"
+
+
+class Dispatcher(PacketRole):
+    """A homing.ports.Role. Plugs: `nodes` (listens), `connectors` and `peers` (dials)."""
+
+    role = DISPATCHER
+    dials = frozenset(("connectors", "peers"))
+
+    def __init__(
+        self,
+        port: Port,
+        node: bytes,
+        wall: Callable[[], float],
+        *,
+        connectors: Sequence[str] = (),
+        peers: Sequence[str] = (),
+        token: bytes = b"",
+    ) -> None:
+        super().__init__(port, node, wall, token)
+        self.connectors: dict[bytes, Link] = {}  # our own, joined
+        self.outboxes: dict[bytes, Outbox] = {}
+        self._owners: dict[bytes, Link] = {}  # connector -> the peer that owns it
+        self._matchers: dict[Link, None] = {}
+        self._turnstiles: dict[Link, Turnstile] = {}
+        self._confirming: dict[bytes, tuple[Link, set[Link]]] = {}
+        for endpoint in connectors:
+            port.connect("connectors", endpoint)
+        for endpoint in peers:
+            port.connect("peers", endpoint)
+
+    def hello(self) -> relay.Hello:
+        return relay.Hello(self.node, self.role, self.token, b"".join(self.connectors))
+
+    # Who comes and goes
+
+    def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
+        if link.plug == "connectors":
+            self._connector_joined(link, peer.node)
+        elif hello.role == MATCHER:
+            self._matchers[link] = None
+            for connector in self.connectors.values():
+                self._ask_sync(connector)
+        elif link.plug == "peers":
+            self._peer_owns(link, hello.connectors)
+
+    def _connector_joined(self, link: Link, connector: bytes) -> None:
+        self.connectors[connector] = link
+        self._tell_all()
+        self._attach(connector)
+
+    def left(self, link: Link, peer: Peer, now: float) -> None:
+        self._matchers.pop(link, None)
+        self._turnstiles.pop(link, None)
+        if self.connectors.get(peer.node) is link:
+            del self.connectors[peer.node]
+            self._tell_all()
+        for connector in [c for c, owner in self._owners.items() if owner is link]:
+            del self._owners[connector]
+        for outbox in list(self.outboxes.values()):
+            if outbox.link is link:
+                outbox.link = None
+                self._attach(outbox.connector)
+        self._forget_confirming(link)
+
+    def _tell_all(self) -> None:
+        """Matchers and peers learn which connectors are ours."""
+        hello = self.hello().encode()
+        for link, peer in self.peers.items():
+            if link.plug == "nodes" and peer.node:
+                link.send(hello)
+
+    def _peer_owns(self, link: Link, connectors: bytes) -> None:
+        for connector in [c for c, owner in self._owners.items() if owner is link]:
+            del self._owners[connector]
+        for at in range(0, len(connectors), len(self.node)):
+            connector = connectors[at : at + len(self.node)]
+            self._owners[connector] = link
+            self._attach(connector)
+
+    # Publications
+
+    def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
+        if isinstance(message, relay.Push):
+            self._push(link, message)
+        elif isinstance(message, relay.Ack):
+            self._acked(link, message)
+        elif isinstance(message, relay.Nak):
+            self._refused(link, message)
+        elif link.plug == "connectors":
+            self._subscription(link, message)
+        else:
+            raise Malformed("subscriptions come from connectors")
+
+    def _push(self, link: Link, push: relay.Push) -> None:
+        for connector, clients in by_connector(push.clients).items():
+            parcel = Parcel(push.message_id, push.payload, push.attributes, clients, link)
+            self._parcel(link, connector, parcel, push.redirected)
+
+    def _parcel(self, link: Link, connector: bytes, parcel: Parcel, redirected: bool) -> None:
+        """Owe one parcel, or refuse it, and then all behind it on the same way."""
+        turnstile = self._turnstiles.setdefault(link, Turnstile())
+        outbox = self.outboxes.get(connector)
+        known = outbox and outbox.find(parcel.message_id, parcel.clients)
+        if known:
+            known.source = link  # it came again by another way: that one wants the ack
+            return
+        reason = ""
+        if turnstile.blocks(connector, parcel.message_id):
+            reason = "queue-full waiting for what was refused before"
+        elif connector not in self.connectors and (redirected or connector not in self._owners):
+            reason = "no-service nobody here holds that connector"
+        elif outbox is not None and outbox.full:
+            reason = "queue-full the connector takes nothing"
+        if reason:
+            turnstile.refuse(connector, parcel.message_id)
+            link.send(relay.Nak(parcel.message_id, reason, connector).encode())
+            return
+        if outbox is None:
+            outbox = self.outboxes[connector] = Outbox(connector)
+            outbox.link = self._way(connector)
+        outbox.add(parcel)
+        self._send(outbox, parcel)
+
+    def _way(self, connector: bytes) -> Link | None:
+        return self.connectors.get(connector) or self._owners.get(connector)
+
+    def _attach(self, connector: bytes) -> None:
+        """Send what a connector has not acknowledged over the way there is now."""
+        outbox = self.outboxes.get(connector)
+        if outbox is None:
+            return
+        way = self._way(connector)
+        if way is not None and way is not outbox.link:
+            outbox.link = way
+            for parcel in outbox:
+                self._send(outbox, parcel)
+
+    def _send(self, outbox: Outbox, parcel: Parcel) -> None:
+        link = outbox.link
+        if link is None:
+            return
+        own = link.plug == "connectors"
+        clients = parcel.clients if own else places(parcel.clients, outbox.connector)
+        link.send(
+            relay.Push(
+                parcel.message_id, parcel.payload, clients, parcel.attributes, redirected=not own
+            ).encode()
+        )
+
+    def _acked(self, link: Link, ack: relay.Ack) -> None:
+        if not ack.clients:
+            self._confirmed(link, ack.message_id)
+            return
+        connector = ack.connector or self.peers[link].node
+        outbox = self.outboxes.get(connector)
+        parcel = outbox.acked(ack.message_id, ack.clients) if outbox is not None else None
+        if parcel is None or outbox is None:
+            return
+        if not outbox:
+            del self.outboxes[connector]
+        if parcel.source is not None:
+            parcel.source.send(relay.Ack(ack.message_id, ack.clients, connector).encode())
+
+    def _refused(self, link: Link, nak: relay.Nak) -> None:
+        """The next node refuses: so do we, for all that connector is owed; nothing is kept."""
+        connector = nak.connector or self.peers[link].node
+        outbox = self.outboxes.pop(connector, None)
+        for parcel in outbox or ():
+            source = parcel.source
+            if source is not None and source.state is not None:
+                turnstile = self._turnstiles.setdefault(source, Turnstile())
+                turnstile.refuse(connector, parcel.message_id)
+                source.send(relay.Nak(parcel.message_id, nak.reason, connector).encode())
+
+    # Subscriptions
+
+    def _subscription(self, link: Link, message: relay.Relayed) -> None:
+        if not isinstance(message, relay.Subscribe | relay.Unsubscribe | relay.Sync):
+            raise Malformed("a connector sends subscriptions and acks")
+        if message.connector != self.peers[link].node:
+            raise Malformed("a connector speaks for itself only")
+        image = message.encode()
+        for matcher in self._matchers:
+            matcher.send(image)
+        confirm = not isinstance(message, relay.Sync) and self._matchers
+        if confirm and len(self._confirming) < MAX_CONFIRMING:
+            self._confirming[message.message_id] = (link, set(self._matchers))
+
+    def _confirmed(self, matcher: Link, message_id: bytes) -> None:
+        waiting = self._confirming.get(message_id)
+        if waiting is None:
+            return
+        connector, matchers = waiting
+        matchers.discard(matcher)
+        if not matchers:
+            del self._confirming[message_id]
+            connector.send(relay.Ack(message_id).encode())
+
+    def _forget_confirming(self, link: Link) -> None:
+        """A matcher that is gone need not agree; a connector that is gone need not know."""
+        for message_id, (connector, _) in list(self._confirming.items()):
+            if connector is link:
+                del self._confirming[message_id]
+            else:
+                self._confirmed(link, message_id)
+
+    def _ask_sync(self, connector: Link) -> None:
+        """A matcher is new: the connector tells all its subscriptions again."""
+        peer = self.peers[connector]
+        connector.send(relay.Sync(bytes(12), peer.node, relay.SYNC_BEGIN).encode())

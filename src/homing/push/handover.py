@@ -1,0 +1,186 @@
+"""What a matcher still owes, and over which dispatcher each connector is reached.
+
+A publication is owed to every connector concerned until that one has taken it over. It
+goes to the dispatcher that owns the connector, else to any, which redirects it. A connector
+keeps its way while anything is owed to it, so that nothing overtakes; when the way is lost
+all that is owed goes, in order, over another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from homing.ids import ID_BYTES, NODE_ID_BYTES
+from homing.ports import Link
+from homing.push.outbox import Outbox, Parcel
+from homing.push.places import PLACE_BYTES, places
+from homing.wire import relay
+from homing.wire.assembly import MAX_MESSAGE
+from homing.wire.publish import Publish
+
+PARCEL_CLIENTS: Final = 10_000
+"""Clients in one parcel: acknowledged together, so neither one by one nor all at once."""
+MAX_PUBLICATION: Final = MAX_MESSAGE - (64 << 10)
+"""Payload and attributes: the rest of a message is room for a list of 3 000 clients."""
+_MARGIN: Final = 1 << 12
+"""Item headers of the longest message: 3 bytes in every packet of 2000, and the ids."""
+
+
+class Handover:
+    """Outboxes by connector, dispatchers by link, publications by what is left of them."""
+
+    def __init__(self, done: Callable[[bytes], None]) -> None:
+        """`done(message_id)`: every connector concerned has taken it over."""
+        self._done = done
+        self._owed: dict[bytes, int] = {}  # publication -> parcels not taken over
+        self._outboxes: dict[bytes, Outbox] = {}
+        self._owners: dict[bytes, Link] = {}  # connector -> dispatcher
+        self._dispatchers: dict[Link, None] = {}
+
+    def __len__(self) -> int:
+        """Publications owed."""
+        return len(self._owed)
+
+    @property
+    def held(self) -> int:
+        """What they hold of memory, shared payloads counted once per connector."""
+        return sum([outbox.held for outbox in self._outboxes.values()])
+
+    # Publications
+
+    def owe(self, publication: Publish, clients: dict[bytes, bytes]) -> None:
+        """Owe it to every connector concerned, and send it: once per dispatcher if it fits."""
+        room = _room(publication)
+        leaving: dict[Link, list[bytes]] = {}
+        owed = 0
+        for connector, ids in clients.items():
+            outbox = self._outbox(connector)
+            for at in range(0, len(ids), room * ID_BYTES):
+                part = ids[at : at + room * ID_BYTES]
+                outbox.add(_parcel(publication, part))
+                owed += 1
+                if outbox.link is not None and not outbox.stalled:
+                    leaving.setdefault(outbox.link, []).append(places(part, connector))
+        if owed:
+            self._owed[publication.message_id] = owed
+        else:
+            self._done(publication.message_id)
+        for link, lists in leaving.items():
+            _send(link, publication, lists, room * PLACE_BYTES)
+
+    def acked(self, message_id: bytes, clients: bytes, connector: bytes) -> None:
+        """A connector has taken a parcel over."""
+        outbox = self._outboxes.get(connector)
+        if outbox is None or outbox.acked(message_id, clients) is None:
+            return
+        if not outbox:
+            del self._outboxes[connector]  # the next publication may go a better way
+        left = self._owed[message_id] - 1
+        if left:
+            self._owed[message_id] = left
+        else:
+            del self._owed[message_id]
+            self._done(message_id)
+
+    def give_up(self, message_id: bytes) -> bytes:
+        """Nobody can ever take it: owe it no more. The clients that miss it."""
+        missed = []
+        for connector, outbox in list(self._outboxes.items()):
+            for parcel in [one for one in outbox if one.message_id == message_id]:
+                missed.append(parcel.clients)
+                self.acked(message_id, parcel.clients, connector)
+        return b"".join(missed)
+
+    def stall(self, connector: bytes) -> bool:
+        """Refused for now: all for this connector waits. False if it waits already."""
+        outbox = self._outboxes.get(connector)
+        if outbox is None or outbox.stalled:
+            return False
+        outbox.stalled = True
+        return True
+
+    def retry(self, connector: bytes) -> None:
+        """Send all that one connector has not taken over, by the best way there is now."""
+        outbox = self._outboxes.get(connector)
+        if outbox is not None:
+            outbox.stalled = False
+            outbox.link = self._route(connector)
+            _send_again(outbox)
+
+    # Dispatchers
+
+    def joined(self, link: Link, connectors: bytes) -> None:
+        """A dispatcher is there, or owns other connectors than before."""
+        self._dispatchers[link] = None
+        self._disown(link)
+        for at in range(0, len(connectors), NODE_ID_BYTES):
+            self._owners[connectors[at : at + NODE_ID_BYTES]] = link
+        for outbox in self._outboxes.values():
+            if outbox.link is None:
+                outbox.link = self._route(outbox.connector)
+                _send_again(outbox)
+
+    def left(self, link: Link) -> None:
+        """A dispatcher is gone: what it had not passed on goes another way."""
+        self._dispatchers.pop(link, None)
+        self._disown(link)
+        for outbox in self._outboxes.values():
+            if outbox.link is link:
+                outbox.link = self._route(outbox.connector)
+                _send_again(outbox)
+
+    def _disown(self, link: Link) -> None:
+        for connector in [c for c, owner in self._owners.items() if owner is link]:
+            del self._owners[connector]
+
+    def _outbox(self, connector: bytes) -> Outbox:
+        outbox = self._outboxes.get(connector)
+        if outbox is None:
+            outbox = self._outboxes[connector] = Outbox(connector)
+            outbox.link = self._route(connector)
+        return outbox
+
+    def _route(self, connector: bytes) -> Link | None:
+        owner = self._owners.get(connector)
+        return owner if owner is not None else next(iter(self._dispatchers), None)
+
+
+def _room(publication: Publish) -> int:
+    """How many clients fit beside it into one message."""
+    left = MAX_MESSAGE - len(publication.payload) - len(publication.attributes)
+    return max(1, min(PARCEL_CLIENTS, (left - _MARGIN) // PLACE_BYTES))
+
+
+def _parcel(publication: Publish, clients: bytes) -> Parcel:
+    return Parcel(publication.message_id, publication.payload, publication.attributes, clients)
+
+
+def _send(link: Link, publication: Publish, lists: list[bytes], most: int) -> None:
+    """A publication to one dispatcher, in as few messages as fit; a list is never cut."""
+    batch: list[bytes] = []
+    size = 0
+    for listed in [*lists, b""]:
+        if batch and (not listed or size + len(listed) > most):
+            link.send(
+                relay.Push(
+                    publication.message_id,
+                    publication.payload,
+                    b"".join(batch),
+                    publication.attributes,
+                ).encode()
+            )
+            batch, size = [], 0
+        batch.append(listed)
+        size += len(listed)
+
+
+def _send_again(outbox: Outbox) -> None:
+    """All that one connector has not taken over, in order."""
+    link = outbox.link
+    if link is None or outbox.stalled:
+        return
+    for parcel in outbox:
+        listed = places(parcel.clients, outbox.connector)
+        push = relay.Push(parcel.message_id, parcel.payload, listed, parcel.attributes)
+        link.send(push.encode())

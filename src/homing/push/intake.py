@@ -1,0 +1,231 @@
+"""The publishers' side of a matcher: publications come in, acknowledgements go out (§4.3).
+
+A publication is matched, journaled with the clients it is for, and acknowledged when that is
+durable. The same id coming again (a publisher that lost its link before the ack) is answered
+as before and goes nowhere a second time. Before the matcher knows all subscriptions,
+publications are kept, in order, within a limit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Final
+
+from homing.errors import (
+    Denied,
+    DiskFull,
+    Malformed,
+    QueueFull,
+    Refused,
+    RemoteProtocolError,
+    SubscriptionError,
+    TooLarge,
+)
+from homing.journal.events import PublicationAccepted, PublicationMatched, PublicationRefused
+from homing.ports import Link
+from homing.push.handover import MAX_PUBLICATION
+from homing.push.links import SILENCE
+from homing.push.places import places
+from homing.push.subscription import parse_attributes
+from homing.wire import publish
+from homing.wire.assembly import Assembler
+from homing.wire.packet import Message
+
+if TYPE_CHECKING:
+    from homing.push.matcher import Matcher
+
+MAX_RECENT: Final = 65_536
+"""Acknowledged publications remembered, to answer a publisher that asks again."""
+MAX_OWED: Final = 100_000
+"""Publications taken and not done. A stuck connector must not fill the memory: beyond it
+publishers are refused until it moves."""
+MAX_OWED_BYTES: Final = 512 << 20
+"""The same in bytes, for large payloads."""
+MAX_HELD_BYTES: Final = 64 << 20
+"""Publications kept while the subscriptions are still coming in, after a start."""
+HELD_COST: Final = 256
+"""What keeping one costs beside its content: many small ones count too."""
+
+
+class Publisher:
+    """What is known of the publisher at the other end of a link."""
+
+    __slots__ = ("assembler", "heard", "welcome")
+
+    def __init__(self, welcome: bool, now: float) -> None:
+        self.assembler = Assembler(publish.MESSAGE_ID)
+        self.heard = now
+        self.welcome = welcome
+
+
+class Taken:
+    """A publication on its way into the journal, and who waits to be told."""
+
+    __slots__ = ("clients", "links", "matched", "publication")
+
+    def __init__(
+        self, publication: publish.Publish, clients: dict[bytes, bytes], matched: int
+    ) -> None:
+        self.publication = publication
+        self.clients = clients
+        self.matched = matched
+        self.links: list[Link] = []
+
+
+class Intake:
+    """Publishers by link; publications from their arrival to their acknowledgement."""
+
+    def __init__(self, matcher: Matcher, token: bytes) -> None:
+        """`token`: what publishers must know; empty lets everybody publish."""
+        self._matcher = matcher
+        self._token = token
+        self._publishers: dict[Link, Publisher] = {}
+        self._recent: dict[bytes, int] = {}
+        self._taking: dict[bytes, Taken] = {}
+        self._unsynced: deque[tuple[int, Taken]] = deque()
+        self._held: list[tuple[Link, publish.Publish]] = []
+        self._held_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._publishers)
+
+    # Links
+
+    def opened(self, link: Link, now: float) -> None:
+        link.state = self._publishers[link] = Publisher(not self._token, now)
+
+    def closed(self, link: Link) -> None:
+        self._publishers.pop(link, None)
+        link.state = None
+
+    def look_around(self, now: float) -> None:
+        """Close on publishers that have been silent for too long."""
+        for link, publisher in list(self._publishers.items()):
+            publisher.assembler.expire(now)
+            if now - publisher.heard > SILENCE:
+                self._matcher.hang_up(link, "silent for too long", now)
+
+    def receive(self, link: Link, message: bytes, now: float) -> None:
+        publisher: Publisher | None = link.state
+        if publisher is None:
+            return
+        publisher.heard = now
+        try:
+            whole = publisher.assembler.receive(message, now)
+        except RemoteProtocolError as error:
+            self._matcher.hang_up(link, str(error), now)
+            return
+        for one in whole:
+            self._one(link, publisher, one, now)
+        naks = publisher.assembler.take()
+        if naks:
+            link.send(naks)
+
+    def _one(self, link: Link, publisher: Publisher, message: Message, now: float) -> None:
+        identity = b""
+        try:
+            typed = publish.from_publisher(message)
+            if isinstance(typed, publish.Publish):
+                identity = typed.message_id
+                if not publisher.welcome:
+                    raise Denied("say hello with the publishers' token first")
+                self._publish(link, typed, now)
+            elif isinstance(typed, publish.Hello):
+                publisher.welcome = compare_digest(typed.token, self._token)
+                if not publisher.welcome:
+                    raise Denied("wrong token")
+                link.send(publish.Hello().encode())
+            else:
+                link.send(publish.HEARTBEAT)
+        except Refused as error:
+            self._refuse(link, identity, error, now)
+
+    def _refuse(self, link: Link, identity: bytes, error: Refused, now: float) -> None:
+        event = PublicationRefused(now, identity, link.peer, error.code.encode())
+        self._matcher.port.journal(event)
+        link.send(publish.Refusal(identity, f"{error.code} {error}").encode())
+
+    # Publications
+
+    def _publish(self, link: Link, publication: publish.Publish, now: float) -> None:
+        """Match and journal one; `journaled` goes on with it."""
+        identity = publication.message_id
+        if identity in self._recent:
+            link.send(publish.Accepted(identity, self._recent[identity]).encode())
+        elif identity in self._taking:
+            self._taking[identity].links.append(link)
+        elif not self._matcher.ready:
+            self._hold(link, publication)
+        else:
+            self._take(publication, link, now)
+
+    def _hold(self, link: Link, publication: publish.Publish) -> None:
+        size = len(publication.payload) + len(publication.attributes) + HELD_COST
+        if self._held_bytes + size > MAX_HELD_BYTES:
+            raise QueueFull("this matcher has not heard of all subscriptions yet")
+        self._held.append((link, publication))
+        self._held_bytes += size
+
+    def let_in(self, now: float) -> None:
+        """The matcher knows all subscriptions: take what was kept."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        for link, publication in held:
+            try:
+                self._publish(link, publication, now)
+            except Refused as error:
+                self._refuse(link, publication.message_id, error, now)
+
+    def _take(self, publication: publish.Publish, link: Link, now: float) -> None:
+        size = len(publication.payload) + len(publication.attributes)
+        if size > MAX_PUBLICATION:
+            raise TooLarge(f"{size} bytes, {MAX_PUBLICATION} at most")
+        owed = self._matcher.owed
+        if len(owed) >= MAX_OWED or owed.held >= MAX_OWED_BYTES:
+            raise QueueFull("connectors are behind: too much waits for them")
+        try:
+            attributes = parse_attributes(publication.attributes)
+        except SubscriptionError as error:
+            raise Malformed(str(error)) from error
+        if not publication.message_id:
+            identity = self._matcher.ids()
+            publication = publish.Publish(publication.attributes, publication.payload, identity)
+        matched, clients = self._matcher.table.match(attributes)
+        taken = Taken(publication, clients, matched)
+        number = self._journal(taken, link.peer, now)
+        taken.links.append(link)
+        self._taking[publication.message_id] = taken
+        self._unsynced.append((number, taken))
+        if not number:  # no journal is kept here: nothing to wait for
+            self.journaled(0)
+
+    def _journal(self, taken: Taken, publisher: bytes, now: float) -> int:
+        publication = taken.publication
+        identity, attributes = publication.message_id, publication.attributes
+        journal = self._matcher.port.journal
+        try:
+            number = journal(
+                PublicationAccepted(now, identity, publisher, attributes, publication.payload)
+            )
+        except DiskFull as error:
+            raise QueueFull(f"the journal's disk is full: {error}") from error
+        listed = b"".join([places(clients, where) for where, clients in taken.clients.items()])
+        return max(number, journal(PublicationMatched(now, identity, listed, taken.matched)))
+
+    def journaled(self, number: int) -> None:
+        """Durable: hand it on, then say so."""
+        while self._unsynced and self._unsynced[0][0] <= number:
+            _, taken = self._unsynced.popleft()
+            identity = taken.publication.message_id
+            del self._taking[identity]
+            self.remember(identity, taken.matched)
+            self._matcher.owed.owe(taken.publication, taken.clients)
+            answer = publish.Accepted(identity, taken.matched).encode()
+            for link in taken.links:
+                link.send(answer)
+
+    def remember(self, identity: bytes, matched: int) -> None:
+        """This one is taken: answer it alike when it comes again."""
+        if len(self._recent) >= MAX_RECENT:
+            del self._recent[next(iter(self._recent))]
+        self._recent[identity] = matched

@@ -1,0 +1,177 @@
+"""What every role of the push plane does with its packet links: assemble, greet, keep alive.
+
+A node that dials says Hello first; the other answers with its own. A link counts once both
+are known to each other (`joined`). Whoever says nothing for `SILENCE` seconds is hung up on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from hmac import compare_digest
+from typing import Final
+
+from homing.errors import Malformed, Refused, RemoteProtocolError
+from homing.ids import ID_BYTES
+from homing.ports import Link, Port
+from homing.wire import packet, relay
+from homing.wire.assembly import Assembler
+from homing.wire.packet import Message
+
+HEARTBEAT: Final = 5.0
+SILENCE: Final = 15.0
+BEAT: Final = "beat"
+
+
+class Peer:
+    """What is known of the node at the other end of a packet link."""
+
+    __slots__ = ("assembler", "dialled", "heard", "node", "role")
+
+    def __init__(self, key: int, dialled: bool, now: float) -> None:
+        self.assembler = Assembler(key)
+        self.dialled = dialled
+        self.heard = now
+        self.node = b""  # empty until its Hello
+        self.role = b""
+
+
+class PacketRole:
+    """Base of matcher, dispatcher and connector; they say what a message means."""
+
+    role: bytes = b""
+    dials: frozenset[str] = frozenset()
+    """Plugs on which we dial, and so speak first."""
+    record = relay.PLACE_BYTES
+    """Bytes of an entry in the client lists that this role receives."""
+
+    def __init__(
+        self, port: Port, node: bytes, wall: Callable[[], float], token: bytes = b""
+    ) -> None:
+        """`node`: our own 8-byte id. `token`: what the nodes of one fabric share."""
+        self.port = port
+        self.node = node
+        self.wall = wall
+        self.token = token
+        self.peers: dict[Link, Peer] = {}
+        port.later(0.0, BEAT)
+
+    # What a role adds
+
+    def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
+        """A node said who it is; again when its Hello changes."""
+
+    def left(self, link: Link, peer: Peer, now: float) -> None:
+        """A link that had joined is gone."""
+
+    def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
+        """Anything but a Hello or a heartbeat."""
+        raise NotImplementedError
+
+    def beat(self, now: float) -> None:
+        """Every HEARTBEAT seconds, for what else must be looked at from time to time."""
+
+    def hello(self) -> relay.Hello:
+        """How we introduce ourselves."""
+        return relay.Hello(self.node, self.role, self.token)
+
+    # homing.ports.Role
+
+    def opened(self, link: Link, now: float) -> None:
+        dialled = link.plug in self.dials
+        link.state = self.peers[link] = Peer(relay.MESSAGE_ID, dialled, now)
+        if dialled:
+            link.send(self.hello().encode())
+
+    def receive(self, link: Link, message: bytes, now: float) -> None:
+        peer: Peer | None = link.state
+        if peer is None:
+            return  # we hung up; this was under way
+        peer.heard = now
+        try:
+            whole = peer.assembler.receive(message, now)
+        except RemoteProtocolError as error:
+            self.hang_up(link, str(error), now)
+            return
+        for one in whole:
+            self._one(link, peer, one, now)
+        naks = peer.assembler.take()
+        if naks:
+            link.send(naks)
+
+    def closed(self, link: Link, now: float) -> None:
+        peer = self.peers.pop(link, None)
+        link.state = None
+        if peer is not None and peer.node:
+            self.left(link, peer, now)
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key == BEAT:
+            self.port.later(now + HEARTBEAT, BEAT)
+            self._keep_alive(now)
+            self.beat(now)
+
+    def journaled(self, number: int, now: float) -> None:
+        """Nothing waits for the journal unless a role says so."""
+
+    def hang_up(self, link: Link, reason: str, now: float) -> None:
+        """Close a link ourselves; nobody else tells us of it."""
+        link.close(reason)
+        self.closed(link, now)
+
+    # Inside
+
+    def _one(self, link: Link, peer: Peer, message: Message, now: float) -> None:
+        try:
+            typed = relay.decode(message, self.record)
+            if isinstance(typed, relay.Hello):
+                self._greeted(link, peer, typed, now)
+            elif isinstance(typed, relay.Heartbeat):
+                if not peer.dialled:  # who dialled asks, the other answers
+                    link.send(self._heartbeat())
+            elif not peer.node:
+                raise Malformed("say hello first")
+            elif link.state is not None:
+                self.relayed(link, typed, now)
+        except Refused as error:
+            if message.command not in (packet.ACK, packet.NAK):
+                link.send(relay.Nak(_id_of(message), f"{error.code} {error}").encode())
+
+    def _greeted(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
+        if not compare_digest(hello.token, self.token):
+            link.send(relay.Nak(b"", "denied wrong token").encode())
+            self.hang_up(link, "wrong token", now)
+            return
+        first = not peer.node
+        if first:
+            self._replace(link, hello, now)
+        peer.node = hello.node
+        peer.role = hello.role
+        if first and not peer.dialled:
+            link.send(self.hello().encode())
+        self.joined(link, peer, hello, now)
+
+    def _replace(self, link: Link, hello: relay.Hello, now: float) -> None:
+        """A node has one link on a plug: the newer one counts, the older is a ghost."""
+        for other, peer in list(self.peers.items()):
+            if peer.node == hello.node and other.plug == link.plug:
+                self.hang_up(other, "replaced by a newer link", now)
+
+    def _keep_alive(self, now: float) -> None:
+        heartbeat = self._heartbeat()
+        for link, peer in list(self.peers.items()):
+            if now - peer.heard > SILENCE:
+                self.hang_up(link, "silent for too long", now)
+                continue
+            peer.assembler.expire(now)
+            message = peer.assembler.take() + (heartbeat if peer.dialled else b"")
+            if message:
+                link.send(message)
+
+    def _heartbeat(self) -> bytes:
+        return relay.Heartbeat(int(self.wall() * 1e6)).encode()
+
+
+def _id_of(message: Message) -> bytes:
+    """The id to refuse by; empty where it has no readable one."""
+    identity = message.items.get(relay.MESSAGE_ID, b"")
+    return identity if len(identity) == ID_BYTES else b""

@@ -1,0 +1,115 @@
+"""What one node still owes one connector: parcels in order, kept until acknowledged.
+
+A matcher and a dispatcher both keep one Outbox per connector. A parcel leaves at once over
+the outbox's link; when the link is lost, or the next node refuses, everything that was not
+acknowledged is sent again, in order, over the link that comes next. The receiver drops what it
+has by message id and client, so order holds and nothing arrives twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from homing.ids import ID_BYTES
+from homing.ports import Link
+
+MAX_BYTES: Final = 64 << 20
+"""Owed to one connector: minutes of a busy one's traffic while it restarts."""
+MAX_PARCELS: Final = 100_000
+"""Small ones cost about 500 bytes each beside their content."""
+
+
+class Parcel:
+    """One publication for clients of one connector: what is acknowledged as a whole."""
+
+    __slots__ = ("attributes", "clients", "message_id", "payload", "source")
+
+    def __init__(
+        self,
+        message_id: bytes,
+        payload: bytes,
+        attributes: bytes,
+        clients: bytes,
+        source: Link | None = None,
+    ) -> None:
+        self.message_id = message_id
+        self.payload = payload
+        self.attributes = attributes
+        self.clients = clients  # bare ids
+        self.source = source  # who is told of the ack
+
+    @property
+    def size(self) -> int:
+        return len(self.payload) + len(self.attributes) + len(self.clients)
+
+
+class Outbox:
+    """The parcels owed to one connector, oldest first, and the link they go over."""
+
+    __slots__ = ("_parcels", "connector", "held", "link", "stalled")
+
+    def __init__(self, connector: bytes) -> None:
+        self.connector = connector
+        self.link: Link | None = None
+        self.stalled = False  # the next node refused: wait, then send all again
+        self.held = 0
+        self._parcels: dict[bytes, Parcel] = {}
+
+    def __len__(self) -> int:
+        return len(self._parcels)
+
+    def __iter__(self) -> Iterator[Parcel]:
+        return iter(self._parcels.values())
+
+    @property
+    def full(self) -> bool:
+        return self.held >= MAX_BYTES or len(self._parcels) >= MAX_PARCELS
+
+    def find(self, message_id: bytes, clients: bytes) -> Parcel | None:
+        """The same parcel, if it is owed already."""
+        return self._parcels.get(_key(message_id, clients))
+
+    def add(self, parcel: Parcel) -> None:
+        """Owe one more; the caller has looked at `full` and `find`."""
+        self._parcels[_key(parcel.message_id, parcel.clients)] = parcel
+        self.held += parcel.size
+
+    def acked(self, message_id: bytes, clients: bytes) -> Parcel | None:
+        """The connector has it: owed no more. None if it was not, or not for these clients."""
+        key = _key(message_id, clients)
+        parcel = self._parcels.get(key)
+        if parcel is None or len(parcel.clients) != len(clients):
+            return None
+        del self._parcels[key]
+        self.held -= parcel.size
+        return parcel
+
+
+def _key(message_id: bytes, clients: bytes) -> bytes:
+    # A client is in one parcel of a publication only, so the first one names the parcel.
+    return message_id + clients[:ID_BYTES]
+
+
+class Turnstile:
+    """Keeps order across refusals: once something was refused, all behind it is refused too,
+    until it comes again."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self) -> None:
+        self._refused: dict[bytes, bytes] = {}
+
+    def blocks(self, way: bytes, key: bytes) -> bool:
+        """Whether `key` must be refused because another was on this way; its own return opens."""
+        first = self._refused.get(way)
+        if first is None:
+            return False
+        if first == key:
+            del self._refused[way]
+            return False
+        return True
+
+    def refuse(self, way: bytes, key: bytes) -> None:
+        """Remember the first one refused on this way."""
+        self._refused.setdefault(way, key)

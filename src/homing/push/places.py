@@ -1,0 +1,73 @@
+"""Lists of places (client id + connector id, 20 bytes each) taken apart and put together.
+
+A fan-out's list may hold ten thousand entries, so both directions move whole columns of
+bytes with strided slices instead of looping over entries.
+"""
+
+from __future__ import annotations
+
+from homing.ids import ID_BYTES, NODE_ID_BYTES
+
+PLACE_BYTES = ID_BYTES + NODE_ID_BYTES
+# Below this many entries a plain loop is quicker than twenty strided copies.
+_FEW = 12
+
+
+def places(clients: bytes, connector: bytes) -> bytes:
+    """Bare client ids as places at one connector."""
+    count = len(clients) // ID_BYTES
+    if count == 1:
+        return clients + connector
+    if count <= _FEW:
+        ids = [clients[at : at + ID_BYTES] for at in range(0, len(clients), ID_BYTES)]
+        return connector.join(ids) + connector
+    out = bytearray(count * PLACE_BYTES)
+    for column in range(ID_BYTES):
+        out[column::PLACE_BYTES] = clients[column::ID_BYTES]
+    for column in range(NODE_ID_BYTES):
+        out[ID_BYTES + column :: PLACE_BYTES] = connector[column : column + 1] * count
+    return bytes(out)
+
+
+def by_connector(listed: bytes) -> dict[bytes, bytes]:
+    """Bare client ids per connector, each in the order of the list."""
+    groups: dict[bytes, list[bytes]] = {}
+    at = 0
+    while at < len(listed):
+        connector = listed[at + ID_BYTES : at + PLACE_BYTES]
+        end = _run_end(listed, at, connector)
+        groups.setdefault(connector, []).append(_clients(listed[at:end]))
+        at = end
+    return {connector: b"".join(runs) for connector, runs in groups.items()}
+
+
+def _run_end(listed: bytes, at: int, connector: bytes) -> int:
+    """Where the entries at this connector end: doubling steps, since runs are mostly long."""
+    step = 1
+    end = at + PLACE_BYTES
+    while step and end < len(listed):
+        ahead = min(end + step * PLACE_BYTES, len(listed))
+        if _all_at(listed, end, ahead, connector):
+            end = ahead
+            step *= 2
+        else:
+            step //= 2
+    return end
+
+
+def _all_at(listed: bytes, at: int, end: int, connector: bytes) -> bool:
+    count = (end - at) // PLACE_BYTES
+    return all(
+        listed[at + ID_BYTES + column : end : PLACE_BYTES] == connector[column : column + 1] * count
+        for column in range(NODE_ID_BYTES)
+    )
+
+
+def _clients(run: bytes) -> bytes:
+    count = len(run) // PLACE_BYTES
+    if count <= _FEW:
+        return b"".join([run[i : i + ID_BYTES] for i in range(0, len(run), PLACE_BYTES)])
+    out = bytearray(count * ID_BYTES)
+    for column in range(ID_BYTES):
+        out[column::ID_BYTES] = run[column::PLACE_BYTES]
+    return bytes(out)

@@ -1,0 +1,217 @@
+"""A subscriber's session at a connector: what it asked for, what it is still owed.
+
+A session belongs to a client id, not to a connection. A *durable* one (auth with `ack`) owes
+every publication until the client acknowledges it, over as many connections as that takes;
+any other ends with its connection. Whatever cannot be sent at once waits in the session
+within limits; what does not fit is counted, and the client is told of the gap.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from homing.ports import Link
+from homing.push.index.oracle import matches
+from homing.push.subscription import Fields, parse_attributes
+from homing.wire import pushed
+
+Policy = Literal["spill", "drop-oldest", "disconnect"]
+
+DEFAULT: Final = ("default",)
+"""The names of a session that has only its default subscription: nearly all of them."""
+
+MAX_QUEUE: Final = 10_000
+"""Publications owed to one client: a night of one every few seconds."""
+MAX_QUEUE_BYTES: Final = 16 << 20
+"""The same in bytes."""
+MAX_BUFFER_BYTES: Final = 1 << 20
+"""Waiting for a slow client without a durable session: some seconds of a busy feed."""
+MAX_BACKLOG: Final = 256 << 10
+"""Bytes given to a client's link and not taken: beyond it the client is slow."""
+WINDOW: Final = 1024
+"""Publications sent and not acknowledged: what is sent again when the connection breaks."""
+
+
+class Shared:
+    """One publication at a connector: its payload once, its encoded push once per set of names."""
+
+    __slots__ = ("_attrs", "_images", "attributes", "message_id", "payload", "size")
+
+    def __init__(self, message_id: bytes, payload: bytes, attributes: bytes) -> None:
+        self.message_id = message_id
+        self.payload = payload
+        self.attributes = attributes
+        self.size = len(payload) + len(attributes)
+        self._images: dict[tuple[str, ...], bytes] = {}
+        self._attrs: pushed.Attributes | None = None
+
+    def image(self, names: tuple[str, ...]) -> bytes:
+        """The push as it travels to everybody for whom these subscriptions matched."""
+        image = self._images.get(names)
+        if image is None:
+            image = pushed.push(self.message_id, self.payload, self.attributes, names)
+            self._images[names] = image
+        return image
+
+    def again(self, names: tuple[str, ...]) -> bytes:
+        """The same, flagged as redelivered; rare, so not kept."""
+        return pushed.push(self.message_id, self.payload, self.attributes, names, redelivered=True)
+
+    def forget_images(self) -> None:
+        """The fan-out is over: who is still owed it gets it encoded anew."""
+        self._images = {}
+
+    def satisfies(self, fields: Fields) -> bool:
+        """Whether a subscription matches it."""
+        if self._attrs is None:
+            self._attrs = parse_attributes(self.attributes)
+        return matches(fields, self._attrs)
+
+
+class Session:
+    """One client: its link while it is here, its subscriptions, what it is owed."""
+
+    __slots__ = (
+        "_dropped",
+        "_first",
+        "_last",
+        "again",
+        "client",
+        "durable",
+        "held",
+        "left_at",
+        "link",
+        "names",
+        "policy",
+        "subscriptions",
+        "unacked",
+        "waiting",
+    )
+
+    def __init__(self, client: bytes, durable: bool, policy: Policy) -> None:
+        self.client = client
+        self.durable = durable
+        self.policy = policy
+        self.link: Link | None = None
+        self.left_at: float | None = None  # unknown after a restart
+        self.subscriptions: dict[str, Fields] = {}
+        self.names: tuple[str, ...] = ()  # of all subscriptions
+        self.waiting: dict[bytes, Shared] = {}  # not sent on this connection
+        self.unacked: dict[bytes, Shared] = {}  # sent on it, durable sessions only
+        self.again: set[bytes] = set()  # of the waiting: sent before
+        self.held = 0  # bytes of both
+        self._dropped = 0
+        self._first = b""
+        self._last = b""
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.unacked)
+
+    # Subscriptions
+
+    def subscribe(self, name: str, fields: Fields) -> None:
+        self.subscriptions[name] = fields
+        self._rename()
+
+    def unsubscribe(self, name: str) -> bool:
+        """False if there was no such subscription."""
+        found = self.subscriptions.pop(name, None) is not None
+        self._rename()
+        return found
+
+    def _rename(self) -> None:
+        names = tuple(self.subscriptions)
+        self.names = DEFAULT if names == DEFAULT else names
+
+    def names_for(self, shared: Shared) -> tuple[str, ...]:
+        """Which of its subscriptions a publication satisfies; with one there is no question."""
+        if len(self.names) <= 1:
+            return self.names
+        return tuple(
+            [name for name, fields in self.subscriptions.items() if shared.satisfies(fields)]
+        )
+
+    # What is owed
+
+    def owe(self, shared: Shared) -> list[bytes]:
+        """Take one more; the ids that had to go for it, oldest first."""
+        self.waiting[shared.message_id] = shared
+        self.held += shared.size
+        most = MAX_QUEUE_BYTES if self.durable else MAX_BUFFER_BYTES
+        gone: list[bytes] = []
+        while len(self) > MAX_QUEUE or (self.held > most and len(self) > 1):
+            gone.append(self._drop_oldest())
+        return gone
+
+    def _drop_oldest(self) -> bytes:
+        source = self.unacked or self.waiting
+        oldest = next(iter(source))
+        self._forget(source, oldest)
+        self._dropped += 1
+        self._first = self._first or oldest
+        self._last = oldest
+        return oldest
+
+    def acknowledge(self, message_id: bytes) -> bool:
+        """The client has it; False if it was not owed."""
+        source = self.unacked if message_id in self.unacked else self.waiting
+        if message_id not in source:
+            return False
+        self._forget(source, message_id)
+        return True
+
+    def _forget(self, source: dict[bytes, Shared], message_id: bytes) -> None:
+        self.held -= source.pop(message_id).size
+        self.again.discard(message_id)
+
+    def sent_before(self, message_id: bytes) -> None:
+        """An earlier life of this connector sent it: flag it when it goes out again."""
+        if message_id in self.waiting:
+            self.again.add(message_id)
+
+    def part(self, now: float) -> None:
+        """The connection is gone: what was sent and not acknowledged waits for the next one."""
+        self.link = None
+        self.left_at = now
+        self.again.update(self.unacked)
+        self.waiting = {**self.unacked, **self.waiting}
+        self.unacked = {}
+
+    def clear(self) -> list[bytes]:
+        """Owe nothing any more; the ids that were."""
+        owed = [*self.unacked, *self.waiting]
+        self.waiting, self.unacked, self.again, self.held = {}, {}, set(), 0
+        return owed
+
+    def pump(self) -> list[bytes]:
+        """Send what waits, as far as the link takes it; the ids that left."""
+        link = self.link
+        sent: list[bytes] = []
+        while link is not None and self.waiting and self.willing:
+            message_id, shared = next(iter(self.waiting.items()))
+            del self.waiting[message_id]
+            self._push(link, shared)
+            sent.append(message_id)
+        return sent
+
+    @property
+    def willing(self) -> bool:
+        """Whether the client takes more now."""
+        link = self.link
+        return link is not None and link.backlog <= MAX_BACKLOG and len(self.unacked) < WINDOW
+
+    def _push(self, link: Link, shared: Shared) -> None:
+        """Send one publication, after the gap before it if there is one."""
+        if self._dropped:
+            link.send(pushed.gap(self._dropped, self._first, self._last))
+            self._dropped, self._first, self._last = 0, b"", b""
+        names = self.names_for(shared)
+        if shared.message_id in self.again:
+            self.again.discard(shared.message_id)
+            link.send(shared.again(names))
+        else:
+            link.send(shared.image(names))
+        if self.durable:
+            self.unacked[shared.message_id] = shared
+        else:
+            self.held -= shared.size

@@ -1,0 +1,223 @@
+"""A subscriber without sockets: subscriptions in, publications out, over any number of links.
+
+After every connect it authenticates, says its subscriptions again and goes on. With `ack`
+the session is durable: what was not acknowledged comes again, flagged, and what this process
+has seen already is recognised by its id and only acknowledged once more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final
+
+import msgspec
+
+from homing.errors import Denied, HomingError, Malformed, RemoteProtocolError
+from homing.ports import Link, Port
+from homing.push.links import BEAT
+from homing.push.sessions import DEFAULT
+from homing.push.subscription import Fields, describe_field
+from homing.wire import pushed
+from homing.wire.session import HEARTBEAT, AnswerStream, Status, command
+
+BEAT_SECONDS: Final = 25.0
+"""Below the 30 s at which mobile carriers drop idle flows."""
+SILENCE_SECONDS: Final = 60.0
+"""Two heartbeats unanswered."""
+PATIENCE: Final = 2.0
+"""Seconds without a link before the next connector of the list is tried."""
+MAX_SEEN: Final = 65_536
+"""Ids remembered to recognise what comes again: more than a session can be owed."""
+PLUG: Final = "connector"
+NEXT: Final = "next"
+
+Credentials = Callable[[], pushed.Auth]
+Arrival = Callable[[pushed.Push | pushed.Gap], None]
+Settled = Callable[[HomingError | None], None]
+
+
+class Subscribing:
+    """A homing.ports.Role. Plug: `connector` (dials)."""
+
+    def __init__(
+        self,
+        port: Port,
+        connectors: Sequence[str],
+        credentials: Credentials,
+        arrival: Arrival,
+        *,
+        auto_ack: bool = True,
+        failed: Settled | None = None,
+    ) -> None:
+        """`arrival`: called for each push and gap. `failed`: auth was refused."""
+        self._port = port
+        self._connectors = tuple(connectors)
+        self._credentials = credentials
+        self._arrival = arrival
+        self._auto_ack = auto_ack
+        self._failed = failed
+        self._at = 0
+        self._link: Link | None = None
+        self._answers = AnswerStream()
+        self._heard = 0.0
+        self._welcome = False
+        self._durable = False
+        self._due: deque[Settled | None] = deque()  # commands waiting for their answer
+        self._fields: dict[str, Fields] = {}
+        self._seen: dict[str, bool] = {}  # id -> acknowledged
+        port.connect(PLUG, self._connectors[0])
+        port.later(0.0, BEAT)
+
+    @property
+    def welcome(self) -> bool:
+        """Connected and authenticated."""
+        return self._welcome
+
+    # What the application asks
+
+    def subscribe(self, fields: Fields, name: str = "", settled: Settled | None = None) -> None:
+        """Set a subscription, the default one without a name; kept over reconnects."""
+        self._fields[name or DEFAULT[0]] = dict(fields)
+        self._say(_subscribe(name or DEFAULT[0], fields), settled)
+
+    def unsubscribe(self, name: str = "", settled: Settled | None = None) -> None:
+        """Remove one."""
+        self._fields.pop(name or DEFAULT[0], None)
+        self._say([b"unsub", (name or DEFAULT[0]).encode()], settled)
+
+    def acknowledge(self, message_id: str) -> None:
+        """This one is dealt with; what is lost with a link is said again when it comes again."""
+        if message_id in self._seen:
+            self._seen[message_id] = True
+        if self._welcome and self._link is not None:
+            self._link.send(command([b"ack", message_id.encode()]))
+
+    def _say(self, parts: list[bytes], settled: Settled | None) -> None:
+        """Now, or with everything else after the next auth."""
+        if self._welcome and self._link is not None:
+            self._link.send(command(parts))
+            self._due.append(settled)
+        elif settled is not None:
+            self._due.append(settled)
+
+    # homing.ports.Role
+
+    def opened(self, link: Link, now: float) -> None:
+        self._link = link
+        self._heard = now
+        self._answers = AnswerStream()
+        self._port.cancel(NEXT)
+        auth = self._credentials()
+        self._durable = auth.ack
+        link.send(command([b"auth", msgspec.json.encode(auth)]))
+
+    def receive(self, link: Link, message: bytes, now: float) -> None:
+        if link is not self._link:
+            return
+        self._heard = now
+        try:
+            for answer in self._answers.receive(message):
+                if isinstance(answer, Status):
+                    self._status(answer, now)
+                else:
+                    self._pushed(pushed.decode(answer))
+        except (RemoteProtocolError, Malformed) as error:
+            link.close(str(error))
+            self.closed(link, now)
+
+    def closed(self, link: Link, now: float) -> None:
+        if link is self._link:
+            self._link = None
+            self._welcome = False
+            self._port.later(now + PATIENCE, NEXT)
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key == NEXT and self._link is None:
+            self._next(now)
+        elif key == BEAT:
+            self._beat(now)
+
+    def journaled(self, number: int, now: float) -> None:
+        """A subscriber keeps no journal."""
+
+    # Inside
+
+    def _status(self, answer: Status, now: float) -> None:
+        if answer.text == "h" or self._link is None:
+            return
+        if not self._welcome:
+            self._authenticated(answer, now)
+        elif answer.text in ("replaced", "keepalive", "slow consumer"):
+            return  # the connector closes; what follows is a reconnect
+        elif self._due:
+            settled = self._due.popleft()
+            if settled is not None:
+                settled(None if answer.ok else Malformed(answer.text))
+
+    def _authenticated(self, answer: Status, now: float) -> None:
+        if not answer.ok:
+            if self._failed is not None:
+                self._failed(Denied(answer.text))
+            return
+        self._welcome = True
+        waiting, self._due = self._due, deque()
+        for name, fields in self._fields.items():
+            self._say(_subscribe(name, fields), None)
+        # Whoever waited is told with the last of them: all are answered in order.
+        for settled in waiting:
+            if settled is not None and self._due:
+                self._due[-1] = _both(self._due[-1], settled)
+            elif settled is not None:
+                settled(None)
+
+    def _pushed(self, arrived: pushed.Push | pushed.Gap) -> None:
+        if isinstance(arrived, pushed.Push):
+            known = self._seen.get(arrived.id)
+            if known is not None:
+                if known:
+                    self.acknowledge(arrived.id)
+                return
+            self._seen[arrived.id] = False
+            if len(self._seen) > MAX_SEEN:
+                del self._seen[next(iter(self._seen))]
+        self._arrival(arrived)
+        if isinstance(arrived, pushed.Push) and self._durable and self._auto_ack:
+            self.acknowledge(arrived.id)
+
+    def _beat(self, now: float) -> None:
+        self._port.later(now + BEAT_SECONDS, BEAT)
+        link = self._link
+        if link is None:
+            self._port.later(now + PATIENCE, NEXT)
+        elif now - self._heard > SILENCE_SECONDS:
+            link.close("silent for too long")
+            self.closed(link, now)
+        else:
+            link.send(HEARTBEAT)
+
+    def _next(self, now: float) -> None:
+        """Nobody answers here: try the next one, in turn."""
+        if len(self._connectors) > 1:
+            self._port.disconnect(PLUG, self._connectors[self._at])
+            self._at = (self._at + 1) % len(self._connectors)
+            self._port.connect(PLUG, self._connectors[self._at])
+        self._port.later(now + PATIENCE, NEXT)
+
+
+def _subscribe(name: str, fields: Fields) -> list[bytes]:
+    parts = [b"subn", name.encode()]
+    for attribute, field in fields.items():
+        parts += (attribute.encode(), msgspec.json.encode(describe_field(field)))
+    return parts
+
+
+def _both(first: Settled | None, second: Settled) -> Settled:
+    if first is None:
+        return second
+
+    def settle(error: HomingError | None) -> None:
+        first(error)
+        second(error)
+
+    return settle

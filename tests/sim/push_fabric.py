@@ -1,0 +1,168 @@
+"""A whole push plane in simulation: what the tests of it put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import msgspec
+
+from homing.errors import HomingError
+from homing.ports import Link
+from homing.push.connector import Connector
+from homing.push.dispatcher import Dispatcher
+from homing.push.index.oracle import Oracle
+from homing.push.matcher import Matcher
+from homing.push.publishing import Publishing
+from homing.push.subscribing import Subscribing
+from homing.push.subscription import Fields, parse_fields
+from homing.push.tokens import Keyring
+from homing.testing import Conditions, FaultPlan, SimHost, Simulation
+from homing.wire.pushed import Auth, Gap, Push
+
+KEYS = Keyring([b"a shared secret"], ttl=1e6)
+CONDITIONS = Conditions(backoff=(0.05, 1.0))
+
+
+def node_id(kind: int, number: int) -> bytes:
+    return bytes((kind, 0, 0, 0, 0, 0, 0, number))
+
+
+class SimPublisher(Publishing):
+    """Publishes `{"n": number}` at a steady pace; remembers how each ended."""
+
+    def __init__(self, host: SimHost, matchers: list[str], count: int, every: float) -> None:
+        super().__init__(host, host.ids, matchers, self._ended)
+        self.host = host
+        self.results: dict[int, int | HomingError] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._count = count
+        self._every = every
+        self._next_number = 0
+        host.later(host.now + 3.0, "publish")
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key != "publish":
+            super().wake(key, now)
+            return
+        if self._next_number < self._count:
+            attributes = msgspec.json.encode({"n": self._next_number})
+            identity = self.publish(attributes, b"payload %d" % self._next_number)
+            self._numbers[identity] = self._next_number
+            self._next_number += 1
+            self.host.later(now + self._every, "publish")
+
+    def _ended(self, identity: bytes, result: int | HomingError) -> None:
+        self.results[self._numbers[identity]] = result
+
+    @property
+    def accepted(self) -> list[int]:
+        return sorted(n for n, result in self.results.items() if isinstance(result, int))
+
+
+class SimSubscriber(Subscribing):
+    """Subscribes once and keeps what comes."""
+
+    def __init__(
+        self, host: SimHost, connectors: list[str], client: bytes, fields: Fields, durable: bool
+    ) -> None:
+        self.host = host
+        self.client = client
+        self.durable = durable
+        self.got: list[int] = []
+        self.gaps: list[Gap] = []
+        self.confirmed = False
+        super().__init__(host, connectors, self._auth, self._arrived)
+        self.subscribe(fields, settled=self._settled)
+
+    def _auth(self) -> Auth:
+        name, stamp = self.client.hex(), int(self.host.clock.wall())
+        token = KEYS.issue(name, stamp)
+        return Auth(name, stamp, token, ack=self.durable, resume=self.durable)
+
+    def _arrived(self, arrived: Push | Gap) -> None:
+        if isinstance(arrived, Push):
+            number = int(arrived.attrs["n"])
+            assert arrived.body == b"payload %d" % number
+            self.got.append(number)
+        else:
+            self.gaps.append(arrived)
+
+    def _settled(self, error: HomingError | None) -> None:
+        assert error is None, error
+        self.confirmed = True
+
+
+class Fabric:
+    """Matchers, dispatchers and connectors, each connector owned by one dispatcher."""
+
+    def __init__(
+        self,
+        seed: int,
+        faults: FaultPlan,
+        *,
+        matchers: int = 2,
+        dispatchers: int = 2,
+        connectors: int = 2,
+    ) -> None:
+        self.sim = Simulation(seed, faults, CONDITIONS)
+        self.matchers = [f"matcher-{n}" for n in range(matchers)]
+        self.dispatchers = [f"dispatcher-{n}" for n in range(dispatchers)]
+        self.connectors = [f"connector-{n}" for n in range(connectors)]
+        for number, name in enumerate(self.connectors):
+            listen = {"dispatchers": f"{name}:7004", "subscribers": f"{name}:7005"}
+            self.sim.node(name, self._connector(number), listen=listen)
+        for number, name in enumerate(self.dispatchers):
+            self.sim.node(name, self._dispatcher(number), listen={"nodes": f"{name}:7003"})
+        for number, name in enumerate(self.matchers):
+            self.sim.node(name, self._matcher(number), listen={"publishers": f"{name}:7001"})
+
+    @property
+    def servers(self) -> list[str]:
+        return [*self.matchers, *self.dispatchers, *self.connectors]
+
+    def publisher(self, name: str, count: int, every: float) -> None:
+        endpoints = [f"{matcher}:7001" for matcher in self.matchers]
+        self.sim.node(name, lambda host: SimPublisher(host, endpoints, count, every))
+
+    def subscriber(self, number: int, connector: int, fields: bytes, durable: bool) -> str:
+        name = f"subscriber-{number}"
+        where = [f"{self.connectors[connector]}:7005"]
+        client, parsed = number.to_bytes(12, "big"), parse_fields(fields)
+        self.sim.node(name, lambda host: SimSubscriber(host, where, client, parsed, durable))
+        return name
+
+    def _connector(self, number: int) -> Callable[[SimHost], Connector]:
+        return lambda host: Connector(
+            host,
+            node_id(3, number),
+            host.clock.wall,
+            host.ids,
+            KEYS,
+            token=b"fabric",
+            recovered=host.recovered,
+        )
+
+    def _dispatcher(self, number: int) -> Callable[[SimHost], Dispatcher]:
+        count = len(self.dispatchers)
+        own = [f"{c}:7004" for n, c in enumerate(self.connectors) if n % count == number]
+        peers = [f"{d}:7003" for n, d in enumerate(self.dispatchers) if n != number]
+        return lambda host: Dispatcher(
+            host, node_id(2, number), host.clock.wall, connectors=own, peers=peers, token=b"fabric"
+        )
+
+    def _matcher(self, number: int) -> Callable[[SimHost], Matcher]:
+        return lambda host: Matcher(
+            host,
+            node_id(1, number),
+            host.clock.wall,
+            host.ids,
+            Oracle(),
+            dispatchers=[f"{d}:7003" for d in self.dispatchers],
+            token=b"fabric",
+            recovered=host.recovered,
+        )
+
+
+def role_links(sim: Simulation, name: str) -> list[Link]:
+    """The open links of a node."""
+    return list(sim.nodes[name].host.links)
