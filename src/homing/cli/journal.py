@@ -27,7 +27,7 @@ import msgspec
 from cyclopts import Parameter
 
 from homing.cli.outcome import DATA, OK
-from homing.cli.verb import ConfigFlags, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
 from homing.errors import CorruptSegment, JournalError
 from homing.journal import report
 from homing.journal.events import KINDS
@@ -37,13 +37,13 @@ from homing.journal.text import describe
 app = verb("journal", __doc__)
 
 Where = Annotated[Path | None, Parameter(help="a journal, or a directory above some")]
-Json = Annotated[bool, Parameter(help="as JSON, for programs", negative="")]
+Json = Annotated[bool, Parameter(help="as JSON, for programs")]
 
 POLL_SECONDS = 0.2
 
 
 @app.command
-def ls(where: Where = None, /, *, json: Json = False, flags: ConfigFlags = ConfigFlags()) -> int:
+def ls(where: Where = None, /, *, json: Json = False, flags: ConfigFlags = NO_FLAGS) -> int:
     """List the segments of every journal."""
     rows = [
         row for directory in _journals(where, flags) for row in report.listing(directory, _complain)
@@ -74,11 +74,11 @@ def cat(
     where: Where = None,
     /,
     *,
-    kind: Annotated[tuple[str, ...], Parameter(help="only these kinds", negative="")] = (),
+    kind: Annotated[tuple[str, ...], Parameter(help="only these kinds")] = (),
     from_: Annotated[int, Parameter(name="--from", help="begin at this number")] = 1,
     limit: Annotated[int | None, Parameter(help="stop after so many")] = None,
-    follow: Annotated[bool, Parameter(help="wait for more", negative="")] = False,
-    flags: ConfigFlags = ConfigFlags(),
+    follow: Annotated[bool, Parameter(help="wait for more")] = False,
+    flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Print events, one JSON object a line."""
     _check_kinds(kind)
@@ -95,7 +95,7 @@ def cat(
 
 
 @app.command
-def verify(where: Where = None, /, *, flags: ConfigFlags = ConfigFlags()) -> int:
+def verify(where: Where = None, /, *, flags: ConfigFlags = NO_FLAGS) -> int:
     """Read every byte and check every checksum; exit code 65 if something is damaged."""
     damaged = 0
     for directory in _journals(where, flags):
@@ -110,7 +110,7 @@ def verify(where: Where = None, /, *, flags: ConfigFlags = ConfigFlags()) -> int
 
 
 @app.command
-def stats(where: Where = None, /, *, json: Json = False, flags: ConfigFlags = ConfigFlags()) -> int:
+def stats(where: Where = None, /, *, json: Json = False, flags: ConfigFlags = NO_FLAGS) -> int:
     """Count events, bytes and rates by kind."""
     found = {str(path): report.stats(path, _complain) for path in _journals(where, flags)}
     if json:
@@ -130,7 +130,7 @@ def stats(where: Where = None, /, *, json: Json = False, flags: ConfigFlags = Co
 
 
 @app.command
-def seal(where: Where = None, /, *, flags: ConfigFlags = ConfigFlags()) -> int:
+def seal(where: Where = None, /, *, flags: ConfigFlags = NO_FLAGS) -> int:
     """Write Parquet beside every finished segment that has none."""
     from homing.journal.sealing import seal_all
 
