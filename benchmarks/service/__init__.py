@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Cell, Report
-from benchmarks.service.brokers import Broker, compiled_path, contestants, federation
+from benchmarks.service.brokers import (
+    COMPILED,
+    NATS,
+    PLAIN,
+    YARDSTICK,
+    Broker,
+    compiled_path,
+    contestants,
+    federation,
+    plain_path,
+)
 from benchmarks.service.drive import (
     Figures,
     bytes_per_request,
@@ -36,17 +46,18 @@ Case = tuple[str, str]  # broker's name, what it was asked to do
 def run(report: Report) -> None:
     """All tables, then the goals of the project's performance page."""
     with tempfile.TemporaryDirectory() as unpacked:
-        compiled = compiled_path(Path(unpacked))
-        Bench(report, contestants(compiled), compiled).run()
+        plain = plain_path(Path(unpacked) / "plain")
+        compiled = compiled_path(Path(unpacked) / "compiled")
+        Bench(report, contestants(plain, compiled), plain, compiled).run()
 
 
 class Bench:
     """One run over all brokers; figures by (broker's name, case)."""
 
-    def __init__(self, report: Report, brokers: list[Broker], compiled: str) -> None:
+    def __init__(self, report: Report, brokers: list[Broker], plain: str, compiled: str) -> None:
         self.report = report
         self.brokers = brokers
-        self.compiled = compiled
+        self.paths = {f"{PLAIN} (0X)": plain, f"{COMPILED} (0X)": compiled}
         self.seconds = 0.5 if report.quick else 2.0
         self.seen: dict[Case, Figures] = {}
 
@@ -84,7 +95,8 @@ class Bench:
             columns += [f"{count} workers, CPU µs", f"{count} workers, requests/s"]
         self.report.table("100 in flight, 64 B", columns, rows)
         self.report.plot(
-            "cpu", lambda axes: _bars(axes, self, [f"{count} workers" for count in WORKERS])
+            "cpu",
+            lambda axes: _bars(axes, self, [f"{count} workers" for count in WORKERS]),
         )
 
     def one_in_flight(self) -> None:
@@ -133,10 +145,7 @@ class Bench:
     def federation(self) -> None:
         """Clients at one broker, workers at its peer; CPU of both brokers together."""
         rows: list[list[Cell]] = []
-        for name, path in (
-            ("homing, plain Python (0X)", ""),
-            ("homing, compiled (0X)", self.compiled),
-        ):
+        for name, path in self.paths.items():
             if (name, "4 workers") in self.seen:
                 pair = Broker(name, "mdp0x", partial(federation, path), {"envelope": 1})
                 # Brokers tell each other of free workers every so often: wait for it.
@@ -176,17 +185,16 @@ class Bench:
 
 def goals(bench: Bench) -> None:
     """The ratios that the project set itself; a goal one of whose sides is missing is left out."""
-    yardstick, nats = "Majordomo in C on libzmq", "nats-server"
-    for form, to_yardstick, to_nats in (("plain Python", 0.7, 1.5), ("compiled", 0.4, 0.5)):
-        public, own = f"homing, {form} (01)", f"homing, {form} (0X)"
-        compare(bench, "cpu_us", (public, "4 workers"), (yardstick, "4 workers"), to_yardstick)
-        compare(bench, "cpu_us", (public, "32 workers"), (nats, "32 workers"), 0.7)
-        compare(bench, "p50_us", (public, "1 in flight"), (yardstick, "1 in flight"), 0.5)
-        compare(bench, "p50_us", (public, "1 in flight"), (nats, "1 in flight"), 1.0)
-        compare(bench, "cpu_us", (own, "credit"), (nats, "4 workers"), to_nats)
+    for form, to_yardstick, to_nats in ((PLAIN, 0.7, 1.5), (COMPILED, 0.4, 0.5)):
+        public, own = f"{form} (01)", f"{form} (0X)"
+        compare(bench, "cpu_us", (public, "4 workers"), (YARDSTICK, "4 workers"), to_yardstick)
+        compare(bench, "cpu_us", (public, "32 workers"), (NATS, "32 workers"), 0.7)
+        compare(bench, "p50_us", (public, "1 in flight"), (YARDSTICK, "1 in flight"), 0.5)
+        compare(bench, "p50_us", (public, "1 in flight"), (NATS, "1 in flight"), 1.0)
+        compare(bench, "cpu_us", (own, "credit"), (NATS, "4 workers"), to_nats)
         compare(bench, "cpu_us", (own, "one hop"), (own, "4 workers"), 2.0)
-    fast = ("homing, compiled (0X)", "credit")
-    compare(bench, "rate", fast, (nats, "4 workers"), 2.0, at_least=True)
+    fast = (f"{COMPILED} (0X)", "credit")
+    compare(bench, "rate", fast, (NATS, "4 workers"), 2.0, at_least=True)
 
 
 def compare(bench: Bench, figure: str, mine: Case, other: Case, limit: float, **how: bool) -> None:

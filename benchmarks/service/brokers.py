@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +20,11 @@ from benchmarks.peers import HERE, majordomo_program
 
 SERVER_CORE = 0 if (os.cpu_count() or 1) > 1 else None
 
+PLAIN, COMPILED = "homing, plain Python", "homing, compiled"
+YARDSTICK, NATS = "Majordomo in C on libzmq", "nats-server"
+
 LOCALFE, LOCALBE, CLOUDFE, STATEBE = 5555, 5556, 5557, 5558
+BROKER_PORTS = range(5555, 5562)  # with those of the tasks
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,8 @@ def one_port(argv: Callable[[int], list[str]]) -> Start:
     return start
 
 
-def homing(python_path: str = "") -> Start:
-    """homing's broker with its journal on; from a compiled build where a path is given."""
+def homing(python_path: str) -> Start:
+    """homing's broker with its journal on, imported from `python_path`."""
 
     @contextlib.contextmanager
     def start() -> Iterator[Running]:
@@ -71,7 +78,7 @@ def _homing(name: str, offset: int, python_path: str, *peers: str) -> Iterator[R
     argv += ["--port-offset", str(offset)]
     for peer in peers:
         argv += ["--peer", peer]
-    env = {"PYTHONPATH": python_path} if python_path else {}
+    env = {"PYTHONPATH": python_path}
     with tempfile.TemporaryDirectory() as data:
         argv += ["--data", data]
         with server(argv, LOCALFE + offset, core=SERVER_CORE, env=env) as process:
@@ -80,7 +87,7 @@ def _homing(name: str, offset: int, python_path: str, *peers: str) -> Iterator[R
 
 
 @contextlib.contextmanager
-def federation(python_path: str = "") -> Iterator[Running]:
+def federation(python_path: str) -> Iterator[Running]:
     """Two brokers of one federation: clients at the first, workers at the second."""
     near, far = free_offset(), free_offset()
     to_far = f"far=tcp://127.0.0.1:{CLOUDFE + far},tcp://127.0.0.1:{STATEBE + far}"
@@ -93,54 +100,78 @@ def federation(python_path: str = "") -> Iterator[Running]:
 
 
 def free_offset() -> int:
-    """A port offset under which all of a broker's ports are free."""
+    """A port offset under which every port of a broker is free.
+
+    Below the range that the system gives to outgoing connections, of which a benchmark has many.
+    """
     while True:
-        offset = free_port() - LOCALFE
-        if 1000 < offset < 50_000:
+        offset = random.randrange(5000, 26_000)
+        if all(_free(port + offset) for port in BROKER_PORTS):
             return offset
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
+def plain_path(into: Path) -> str:
+    """homing's sources alone, so that nothing compiled in the tree is measured by mistake."""
+    shutil.copytree(ROOT / "src", into, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)
+    return str(into)
 
 
 def compiled_path(into: Path) -> str:
     """Unpack the newest compiled wheel that `make build` made; empty if there is none."""
     wheels = sorted((ROOT / "dist").glob("homing-*-cp*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
+        print("  left out: homing, compiled (run `make build` first)", file=sys.stderr)
         return ""
     with zipfile.ZipFile(wheels[-1]) as wheel:
         wheel.extractall(into)
-    code = "import homing.wire.frames as f; print(f.__file__)"
-    env = {**os.environ, "PYTHONPATH": str(into)}
-    where = subprocess.run(
-        [sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    where = _imported_from(into)
     if not where.endswith(".so") or not where.startswith(str(into)):
         raise RuntimeError(f"{wheels[-1].name} was unpacked but {where} was imported")
     return str(into)
 
 
-def contestants(compiled: str) -> list[Broker]:
+def _imported_from(path: Path) -> str:
+    """The file that a broker started on `path` takes a hot module from."""
+    code = "import homing.service.dispatch as hot; print(hot.__file__)"
+    env = {**os.environ, "PYTHONPATH": str(path)}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+
+
+def contestants(plain: str, compiled: str) -> list[Broker]:
     """Every broker that can run here, homing first."""
-    found = _homings("homing, plain Python", "")
+    found = _homings(PLAIN, plain)
     if compiled:
-        found += _homings("homing, compiled", compiled)
-    else:
-        print("  left out: homing, compiled (run `make build` first)", file=sys.stderr)
+        found += _homings(COMPILED, compiled)
     yardstick = majordomo_program()
     if yardstick is not None:
         start = one_port(lambda port: [str(yardstick), str(port), "heartbeat"])
-        found.append(Broker("Majordomo in C on libzmq", "mdp01", start))
+        found.append(Broker(YARDSTICK, "mdp01", start))
     script = str(HERE / "majordomo.py")
     start = one_port(lambda port: [sys.executable, script, str(port)])
     found.append(Broker("Majordomo on pyzmq", "mdp01", start))
     if apt_installed("nats-server", "nats-server"):
         start = one_port(lambda port: ["/usr/sbin/nats-server", "-a", "127.0.0.1", "-p", str(port)])
-        found.append(Broker("nats-server", "nats", start))
+        found.append(Broker(NATS, "nats", start))
     if apt_installed("gearmand", "gearman-job-server"):
-        start = one_port(_gearmand)
-        found.append(Broker("gearmand", "gearman", start))
+        found.append(Broker("gearmand", "gearman", one_port(_gearmand)))
     return found
 
 
 def _homings(name: str, path: str) -> list[Broker]:
+    """The public dialect for the comparison, homing's own for what only it can do."""
     start = homing(path)
     return [
         Broker(f"{name} (01)", "mdp01", start),
@@ -149,4 +180,14 @@ def _homings(name: str, path: str) -> list[Broker]:
 
 
 def _gearmand(port: int) -> list[str]:
-    return ["/usr/sbin/gearmand", "-L", "127.0.0.1", "-p", str(port), "-l", "none", "-t", "1"]
+    return [
+        "/usr/sbin/gearmand",
+        "-L",
+        "127.0.0.1",
+        "-p",
+        str(port),
+        "-l",
+        "none",
+        "-t",
+        "1",
+    ]

@@ -64,7 +64,13 @@ def once(start: Start, protocol: str, options: Mapping[str, float]) -> Figures:
 def loading(running: Running, protocol: str, options: Mapping[str, float]) -> Iterator[IO[str]]:
     """The load generator at work; its output. Closing its input ends it."""
     words = [f"{name}={value:g}" for name, value in options.items()]
-    argv = [str(load_program()), protocol, f"fe={running.fe}", f"be={running.be}", *words]
+    argv = [
+        str(load_program()),
+        protocol,
+        f"fe={running.fe}",
+        f"be={running.be}",
+        *words,
+    ]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -106,7 +112,10 @@ def bytes_per_request(broker: Broker, count: int) -> float:
 def idle_share(broker: Broker, workers: int, seconds: float) -> float:
     """The share of one core that a broker with idle workers takes."""
     options = {**broker.options, "workers": workers, "clients": 1, "mute": 1}
-    with broker.start() as running, loading(running, broker.protocol, options) as output:
+    with (
+        broker.start() as running,
+        loading(running, broker.protocol, options) as output,
+    ):
         expect(output, "start")
         _settled(running)
         before, began = _cpu(running), time.monotonic()
