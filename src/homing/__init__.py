@@ -13,17 +13,21 @@ if TYPE_CHECKING:
     from homing.config import Config as Config
     from homing.errors import HomingError as HomingError
     from homing.errors import Refused as Refused
+    from homing.service.client import Client as Client
+    from homing.service.worker import Worker as Worker
 
 __version__ = "0.1.0"
 
 # Where each public name lives.
 _PUBLIC = {
+    "Client": "homing.service.client",
     "Config": "homing.config",
     "HomingError": "homing.errors",
     "Refused": "homing.errors",
+    "Worker": "homing.service.worker",
 }
 
-__all__ = ["Config", "HomingError", "Refused", "__version__"]
+__all__ = ["Client", "Config", "HomingError", "Refused", "Worker", "__version__"]
 
 
 def __getattr__(name: str) -> object:

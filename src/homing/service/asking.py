@@ -1,0 +1,188 @@
+"""Requests under way at a client: which answer belongs to which, and until when.
+
+A `0X` request carries an envelope `HM`, options and an id of eight bytes (ADR 0010), which the
+broker returns; so any number can be under way at once. `01` and `02` have nothing to tell
+requests apart by: one is under way at a time, and one that is given up takes its connection
+with it, or its late answer would be taken for the next one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from homing.errors import HomingError, QueueFull, Refused, RemoteProtocolError
+from homing.wire import mdp
+from homing.wire.mdp_messages import Dialect, Kind, Nak, Options
+
+# An envelope of ours: MORE, its length, `HM`, flags, priority, timeout; then the id.
+_ID_BYTES = 8
+_ENVELOPE = b"\x01\x10HM"
+_ID_AT = 10
+_ID_END = _ID_AT + _ID_BYTES
+# Parts of a stream that nobody has read yet. Past it the stream fails: waiting for its reader
+# would make every other request of the client wait too.
+MAX_UNREAD = 16 << 20
+# Heads are made once for each service; programs use a handful.
+_MAX_HEADS = 4096
+
+
+class Asked:
+    """One request under way. `done` gets the data frames of the answer, or the error."""
+
+    __slots__ = ("deadline", "done", "key", "report")
+
+    def __init__(
+        self, key: bytes, report: bytes, deadline: float, done: asyncio.Future[bytes]
+    ) -> None:
+        self.key = key
+        self.report = report  # how its REPORT begins behind the envelope
+        self.deadline = deadline
+        self.done = done
+
+    def part(self, data: bytes, now: float) -> None:
+        """A PARTIAL that was not asked for: it is left out."""
+
+
+class Streamed(Asked):
+    """A request whose answer comes in parts."""
+
+    __slots__ = ("_news", "_patience", "_unread", "parts")
+
+    def __init__(
+        self,
+        key: bytes,
+        report: bytes,
+        deadline: float,
+        done: asyncio.Future[bytes],
+        patience: float,
+    ) -> None:
+        super().__init__(key, report, deadline, done)
+        self.parts: deque[bytes] = deque()
+        self._unread = 0
+        self._patience = patience
+        self._news = asyncio.Event()
+        done.add_done_callback(lambda _: self._news.set())
+
+    def part(self, data: bytes, now: float) -> None:
+        """One more part; it also gives the rest of the answer its full time again."""
+        self.deadline = now + self._patience
+        self._unread += len(data)
+        if self._unread > MAX_UNREAD and not self.done.done():
+            self.done.set_exception(
+                QueueFull(f"a stream is {self._unread} bytes ahead of its reader")
+            )
+            return
+        self.parts.append(data)
+        self._news.set()
+
+    async def next(self) -> bytes | None:
+        """The next part; None when the answer is complete (`done` has the rest)."""
+        while not self.parts:
+            if self.done.done():
+                return None
+            self._news.clear()
+            await self._news.wait()
+        data = self.parts.popleft()
+        self._unread -= len(data)
+        return data
+
+
+class Asking:
+    """The table of requests under way on one connection."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.most = 1 if dialect != Dialect.D0X else 1 << 30
+        self._asked: dict[bytes, Asked] = {}
+        self._heads: dict[str, tuple[bytes, bytes]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def head(self, service: str) -> tuple[bytes, bytes]:
+        """What stands before the data of a request and of its REPORT, behind the envelope."""
+        found = self._heads.get(service)
+        if found is None:
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            name = service.encode()
+            request = mdp.request_head(self.dialect, name)
+            found = (request, mdp.report_head(self.dialect, Kind.FINAL, name))
+            self._heads[service] = found
+        return found
+
+    def next_key(self) -> bytes:
+        """The id of the next request."""
+        self._count += 1
+        return self._count.to_bytes(_ID_BYTES, "big") if self.dialect == Dialect.D0X else b""
+
+    def add(self, asked: Asked, behind: bytes, options: bytes, data: bytes) -> bytes:
+        """Remember a request; the image to send for it."""
+        self._asked[asked.key] = asked
+        if asked.key:
+            return b"".join((b"\x01\x10", options, asked.key, behind, data))
+        return behind + data
+
+    def forget(self, asked: Asked) -> bool:
+        """No more; whether it was still under way."""
+        return self._asked.pop(asked.key, None) is not None
+
+    def receive(self, images: list[bytes], now: float) -> None:
+        """Give every answer to the request it belongs to; answers to nobody are dropped."""
+        table = self._asked
+        for image in images:
+            if image.startswith(_ENVELOPE):
+                asked = table.get(image[_ID_AT:_ID_END])
+                if asked is None:
+                    continue
+                if image.startswith(asked.report, _ID_END):
+                    del table[asked.key]
+                    if not asked.done.done():
+                        asked.done.set_result(image[_ID_END + len(asked.report) :])
+                    continue
+            self._read(image, now)
+
+    def _read(self, image: bytes, now: float) -> None:
+        """Anything but the REPORT of an enveloped request."""
+        answer = mdp.read_to_client(image)
+        asked = self._asked.get(answer.envelope[-_ID_BYTES:])
+        if asked is None:
+            return
+        if isinstance(answer, Nak):
+            reason = answer.reason.decode("utf-8", "replace")
+            self._settle(asked, Refused.from_reason(reason))
+        elif not answer.data:
+            self._settle(asked, RemoteProtocolError("an answer without data", len(image)))
+        elif answer.kind == Kind.PARTIAL:
+            asked.part(answer.data, now)
+        elif self.forget(asked) and not asked.done.done():
+            asked.done.set_result(answer.data)
+
+    def _settle(self, asked: Asked, error: HomingError) -> None:
+        self.forget(asked)
+        if not asked.done.done():
+            asked.done.set_exception(error)
+
+    def expire(self, now: float, why: Callable[[], HomingError]) -> float:
+        """Fail what is overdue; when the next one will be."""
+        first = float("inf")
+        for asked in list(self._asked.values()):
+            if asked.deadline <= now:
+                self._settle(asked, why())
+            elif asked.deadline < first:
+                first = asked.deadline
+        return first
+
+    def fail(self, why: Callable[[], HomingError]) -> None:
+        """Fail everything under way, each with an error of its own."""
+        for asked in list(self._asked.values()):
+            self._settle(asked, why())
+
+
+def options_of(partials: bool, priority: int, timeout: float) -> bytes:
+    """What stands before the id in an envelope."""
+    milliseconds = min(int(timeout * 1000), 0xFFFFFFFF)
+    return mdp.write_options(Options(partials, priority, milliseconds))

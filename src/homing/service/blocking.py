@@ -1,0 +1,203 @@
+"""The client and the worker without asyncio: the same names, the same arguments, blocking.
+
+    from homing.sync import Client
+
+    with Client("tcp://127.0.0.1:5555") as client:
+        answer = client.request("echo", b"hello", timeout=2.0)
+        for thumb in client.map("resize", pictures, in_flight=64): ...
+
+A thread of its own runs the loop of each client, so it may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from homing.service import client as asynchronous
+from homing.service.client import Options
+from homing.service.worker import GRACE, fastest_loop
+from homing.service.worker import Worker as AsyncWorker
+
+T = TypeVar("T")
+
+
+class _LoopThread:
+    """A running loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        make = fastest_loop() or asyncio.new_event_loop
+        self._loop = make()
+        self._thread = threading.Thread(target=self._run, name="homing-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine run over there; an interrupt here cancels it there."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+class Client:
+    """homing.Client, blocking. Takes what it takes; close it, or use it in a `with`."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._loop = _LoopThread()
+        self._closed = False
+
+        async def make() -> asynchronous.Client:
+            return asynchronous.Client(*arguments, **settings)
+
+        try:
+            self._client = self._loop.call(make())
+        except BaseException:
+            self._loop.stop()
+            raise
+
+    def connect(self) -> Self:
+        """Connect now and know that it worked."""
+        self._loop.call(self._client.connect())
+        return self
+
+    @overload
+    def request(
+        self, service: str, body: Any = ..., *, returns: type[T], **options: Unpack[Options]
+    ) -> T: ...
+
+    @overload
+    def request(self, service: str, body: Any = ..., **options: Unpack[Options]) -> bytes: ...
+
+    def request(
+        self, service: str, body: Any = b"", *, returns: Any = bytes, **options: Unpack[Options]
+    ) -> Any:
+        """Ask, wait, and return the answer."""
+        return self._loop.call(self._client.request(service, body, returns=returns, **options))
+
+    @overload
+    def map(
+        self,
+        service: str,
+        bodies: Iterable[Any],
+        *,
+        in_flight: int = ...,
+        returns: type[T],
+        **options: Unpack[Options],
+    ) -> Iterator[T]: ...
+
+    @overload
+    def map(
+        self,
+        service: str,
+        bodies: Iterable[Any],
+        *,
+        in_flight: int = ...,
+        **options: Unpack[Options],
+    ) -> Iterator[bytes]: ...
+
+    def map(
+        self,
+        service: str,
+        bodies: Iterable[Any],
+        *,
+        in_flight: int = 64,
+        returns: Any = bytes,
+        **options: Unpack[Options],
+    ) -> Iterator[Any]:
+        """Ask once for every body, many at a time; the answers come in order."""
+        return self._iterate(
+            lambda: self._client.map(
+                service, bodies, in_flight=in_flight, returns=returns, **options
+            ),
+            in_flight,
+        )
+
+    @overload
+    def stream(
+        self, service: str, body: Any = ..., *, returns: type[T], **options: Unpack[Options]
+    ) -> Iterator[T]: ...
+
+    @overload
+    def stream(
+        self, service: str, body: Any = ..., **options: Unpack[Options]
+    ) -> Iterator[bytes]: ...
+
+    def stream(
+        self, service: str, body: Any = b"", *, returns: Any = bytes, **options: Unpack[Options]
+    ) -> Iterator[Any]:
+        """Ask, and take the answer part by part."""
+        return self._iterate(
+            lambda: self._client.stream(service, body, returns=returns, **options), 1
+        )
+
+    def close(self) -> None:
+        """Hang up, and end the thread."""
+        if not self._closed:
+            self._closed = True
+            self._loop.call(self._client.close())
+            self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _iterate(self, start: Callable[[], AsyncGenerator[Any, None]], batch: int) -> Iterator[Any]:
+        """Items of an async generator, fetched a batch at a time: changing threads is dear."""
+        items = start()
+        try:
+            while got := self._loop.call(_some(items, batch)):
+                yield from got
+        finally:
+            self._loop.call(items.aclose())
+
+
+async def _some(items: AsyncGenerator[Any, None], most: int) -> list[Any]:
+    """Up to `most` items; none means that there are no more."""
+    got: list[Any] = []
+    async for item in items:
+        got.append(item)
+        if len(got) >= most:
+            break
+    return got
+
+
+class Worker(AsyncWorker):
+    """homing.Worker, blocking: `run` returns once `stop` was called, from a thread or a signal."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._running: asyncio.AbstractEventLoop | None = None
+
+    def run(self, *, grace: float = GRACE) -> None:  # type: ignore[override]
+        """Serve until `stop`, on uvloop where it is installed."""
+        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+            self._running = runner.get_loop()
+            runner.run(super().run(grace=grace))
+        self._running = None
+
+    def stop(self) -> None:
+        """Take no more work; may be called from any thread."""
+        if self._running is not None:
+            self._running.call_soon_threadsafe(super().stop)

@@ -1,0 +1,431 @@
+"""The client: asks services for something and waits for the report.
+
+    async with homing.Client("tcp://127.0.0.1:5555") as client:
+        answer = await client.request("echo", b"hello", timeout=2.0, retries=3)
+        total = await client.request("sum", [1, 2, 3], returns=int)
+        async for thumb in client.map("resize", pictures, in_flight=64): ...
+        async for line in client.stream("tail", b"/var/log/syslog"): ...
+
+Any number of requests share one connection. It is made when first needed, and made again, after
+pauses that grow, when it is lost; what was under way then fails with a LinkError, and is sent
+again if `retries` allow. A refusal comes as the exception of its code (homing.errors.Refused).
+
+`timeout` is for one try. A request that is retried may be executed twice: the broker's
+`at_most_once` is about workers that die, not about clients that ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+
+from homing.backoff import Backoff
+from homing.errors import (
+    HandshakeRefused,
+    HomingError,
+    LinkError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from homing.service.asking import Asked, Asking, Streamed, options_of
+from homing.service.bodies import EMPTY, Bodies, Source, codec_named
+from homing.service.lifeline import Lifeline
+from homing.wire.frames import pack, unpack
+from homing.wire.mdp_messages import Dialect
+from homing.wire.mechanisms import Mechanism
+from homing.wire.zmtp import NULL
+
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:5555"
+# Longer than a worker needs to restart, shorter than a person waits.
+TIMEOUT = 30.0
+# Requests under way on one client: enough for any broker's turn, and their bodies are memory.
+IN_FLIGHT = 1024
+# Seconds between signs of life while something is under way, and how many may fail to come:
+# as workers have it.
+HEARTBEAT = 2.5
+LIVENESS = 3
+
+PRIORITY = 4
+# Sets of options that a program uses: a handful, unless it makes timeouts up as it goes.
+_MAX_HEADS = 256
+_DIALECTS = {"0X": Dialect.D0X, "01": Dialect.D01, "02": Dialect.D02}
+
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """What every call may say of its requests."""
+
+    timeout: float  # seconds for one try
+    retries: int  # further tries after a failure that may pass
+    priority: int  # 0 to 9, 9 first
+
+
+class Client:
+    """Requests over one kept connection; see the module's docstring."""
+
+    def __init__(
+        self,
+        endpoint: str | Sequence[str] = DEFAULT_ENDPOINT,
+        *,
+        timeout: float = TIMEOUT,
+        retries: int = 0,
+        in_flight: int = IN_FLIGHT,
+        security: Mechanism = NULL,
+        identity: bytes = b"",
+        codec: str = "json",
+        dialect: str = "0X",
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        """Several endpoints are tried in turn. `security`: PlainClient or CurveClient.
+
+        `dialect` `01` or `02` is for brokers that others wrote: one request at a time.
+        """
+        if dialect not in _DIALECTS:
+            raise ValueError(f"no dialect {dialect!r}; there are: {', '.join(_DIALECTS)}")
+        self._asking = Asking(_DIALECTS[dialect])
+        self._in_flight = min(in_flight, self._asking.most)
+        self._lifeline = Lifeline(endpoint, self, mechanism=security, identity=identity)
+        self._timeout = timeout
+        self._retries = retries
+        self._codec = codec_named(codec)
+        self._heartbeat = heartbeat
+        self._heads: dict[tuple[bool, int, float], bytes] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._unsent: deque[tuple[Asked, bytes]] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = float("inf")
+        self._pulse: asyncio.TimerHandle | None = None
+        self._pings = 0
+        self._connected: asyncio.Future[None] | None = None
+        self._closed = False
+
+    # -- the public calls -------------------------------------------------------------------
+
+    @overload
+    async def request(
+        self, service: str, body: Any = ..., *, returns: type[T], **options: Unpack[Options]
+    ) -> T: ...
+
+    @overload
+    async def request(self, service: str, body: Any = ..., **options: Unpack[Options]) -> bytes: ...
+
+    async def request(
+        self, service: str, body: Any = b"", *, returns: Any = bytes, **options: Unpack[Options]
+    ) -> Any:
+        """Ask, wait, and return the answer as `returns` says (see homing.service.bodies)."""
+        data = self._codec.write(body)
+        read = self._codec.reader(returns)
+        left = options.get("retries", self._retries)
+        pauses: Backoff | None = None
+        while True:
+            try:
+                return read(await self._once(service, data, options))
+            except HomingError as error:
+                if left <= 0 or not error.retryable or self._closed:
+                    raise
+            left -= 1
+            pauses = pauses or Backoff(random.random)
+            await asyncio.sleep(pauses.pause())
+
+    @overload
+    def map(
+        self,
+        service: str,
+        bodies: Bodies,
+        *,
+        in_flight: int = ...,
+        returns: type[T],
+        **options: Unpack[Options],
+    ) -> AsyncGenerator[T, None]: ...
+
+    @overload
+    def map(
+        self, service: str, bodies: Bodies, *, in_flight: int = ..., **options: Unpack[Options]
+    ) -> AsyncGenerator[bytes, None]: ...
+
+    async def map(
+        self,
+        service: str,
+        bodies: Bodies,
+        *,
+        in_flight: int = 64,
+        returns: Any = bytes,
+        **options: Unpack[Options],
+    ) -> AsyncGenerator[Any, None]:
+        """Ask once for every body, many at a time; the answers come in the order of the bodies."""
+        if in_flight < 1:
+            raise ValueError("in_flight is at least 1")
+        read = self._codec.reader(returns)
+        window: deque[tuple[Asked, bytes]] = deque()
+        source = Source(bodies)
+        try:
+            while True:
+                while len(window) < in_flight and await source.more():
+                    data = self._codec.write(source.item)
+                    if self._full():
+                        await self._room(options)
+                    window.append((self._ask(service, data, options), data))
+                if not window:
+                    return
+                asked, data = window[0]
+                answer = read(await self._answer(asked, service, data, options))
+                window.popleft()
+                yield answer
+        finally:
+            for asked, _ in window:
+                self._give_up(asked)
+
+    @overload
+    def stream(
+        self, service: str, body: Any = ..., *, returns: type[T], **options: Unpack[Options]
+    ) -> AsyncGenerator[T, None]: ...
+
+    @overload
+    def stream(
+        self, service: str, body: Any = ..., **options: Unpack[Options]
+    ) -> AsyncGenerator[bytes, None]: ...
+
+    async def stream(
+        self, service: str, body: Any = b"", *, returns: Any = bytes, **options: Unpack[Options]
+    ) -> AsyncGenerator[Any, None]:
+        """Ask, and take the answer part by part as the worker makes it.
+
+        `timeout` is the longest wait for the next part; nothing is retried. A worker that answers
+        whole gives one part. An empty last part only says that it was the last.
+        """
+        read = self._codec.reader(returns)
+        if self._full():
+            await self._room(options)
+        asked = self._ask(service, self._codec.write(body), options, streamed=True)
+        assert isinstance(asked, Streamed)
+        parts = 0
+        try:
+            while (data := await asked.next()) is not None:
+                parts += 1
+                yield read(data)
+            last = await asked.done
+            if last != EMPTY or not parts:
+                yield read(last)
+        finally:
+            self._give_up(asked)
+
+    async def connect(self) -> Self:
+        """Connect now and know that it worked: Unavailable or HandshakeRefused if it did not."""
+        self._start()
+        if not self._lifeline.up:
+            if self._connected is None:
+                self._connected = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait_for(asyncio.shield(self._connected), self._timeout)
+            except TimeoutError:
+                raise self._lifeline.unavailable() from None
+        return self
+
+    async def close(self) -> None:
+        """Hang up; what is still under way fails."""
+        if self._closed:
+            return
+        self._closed = True
+        self._asking.fail(lambda: LinkError("the client was closed"))
+        for timer in (self._alarm, self._pulse):
+            if timer is not None:
+                timer.cancel()
+        self._wake()
+        await self._lifeline.close()
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # -- one request --------------------------------------------------------------------------
+
+    async def _once(self, service: str, data: bytes, options: Options) -> bytes:
+        if self._full():
+            await self._room(options)
+        asked = self._ask(service, data, options)
+        try:
+            return await asked.done
+        except asyncio.CancelledError:
+            self._give_up(asked)
+            raise
+
+    async def _answer(self, asked: Asked, service: str, data: bytes, options: Options) -> bytes:
+        """The answer to a request already sent; tried again if it failed and may be."""
+        try:
+            return await asked.done
+        except HomingError as error:
+            left = options.get("retries", self._retries)
+            if left <= 0 or not error.retryable:
+                raise
+        options = {**options, "retries": left - 1}
+        return pack(await self.request(service, unpack(data), returns=list[bytes], **options))
+
+    def _ask(self, service: str, data: bytes, options: Options, streamed: bool = False) -> Asked:
+        """Send a request, or keep it until there is a connection."""
+        self._start()
+        loop = asyncio.get_running_loop()
+        asking = self._asking
+        patience = options.get("timeout", self._timeout)
+        deadline = loop.time() + patience
+        done: asyncio.Future[bytes] = loop.create_future()
+        request, report = asking.head(service)
+        asked: Asked
+        if streamed:
+            asked = Streamed(asking.next_key(), report, deadline, done, patience)
+        else:
+            asked = Asked(asking.next_key(), report, deadline, done)
+        fixed = self._fixed(streamed, options.get("priority", PRIORITY), patience)
+        image = asking.add(asked, request, fixed, data)
+        if self._lifeline.up:
+            self._lifeline.send(image)
+        else:
+            self._unsent.append((asked, image))
+        if deadline < self._alarm_at:
+            self._set_alarm(loop, deadline)
+        if self._pulse is None:
+            self._pulse = loop.call_later(self._heartbeat, self._beat)
+        return asked
+
+    def _fixed(self, streamed: bool, priority: int, patience: float) -> bytes:
+        """The part of an envelope that requests have in common."""
+        key = (streamed, priority, patience)
+        found = self._heads.get(key)
+        if found is None:
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            found = self._heads[key] = options_of(streamed, priority, patience)
+        return found
+
+    def _give_up(self, asked: Asked) -> None:
+        """Nobody waits for this answer any more."""
+        if self._asking.forget(asked):
+            self._wake()
+            self._abandon()
+        if not asked.done.cancelled() and asked.done.done():
+            asked.done.exception()  # told to nobody, on purpose
+        asked.done.cancel()
+
+    def _abandon(self) -> None:
+        """A late answer could be taken for the next one's where requests have no id."""
+        if self._asking.most == 1:
+            self._lifeline.drop("a request was given up")
+
+    # -- room: neither more requests nor more bytes than there should be ------------------------
+
+    def _full(self) -> bool:
+        return len(self._asking) >= self._in_flight or self._lifeline.full
+
+    async def _room(self, options: Options) -> None:
+        """Wait for one's turn to send."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + options.get("timeout", self._timeout)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._full() and not self._closed:
+                    if len(self._asking) >= self._in_flight:
+                        turn: asyncio.Future[None] = loop.create_future()
+                        self._waiting.append(turn)
+                        await turn
+                    else:
+                        await self._lifeline.room()
+        except TimeoutError:
+            raise RequestTimeout("no room to send in time") from None
+
+    def _wake(self) -> None:
+        """Let as many go on as there is room for."""
+        room = self._in_flight - len(self._asking)
+        while self._waiting and (room > 0 or self._closed):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                room -= 1
+
+    # -- deadlines and signs of life ------------------------------------------------------------
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        """A deadline has come, perhaps of a request long answered: look at those that are left."""
+        loop = asyncio.get_running_loop()
+        self._alarm = None
+        before = len(self._asking)
+        first = self._asking.expire(loop.time(), self._overdue)
+        self._alarm_at = first
+        if first != float("inf"):
+            self._set_alarm(loop, first)
+        if len(self._asking) < before:
+            self._wake()
+            self._abandon()
+
+    def _overdue(self) -> HomingError:
+        if self._lifeline.up:
+            return RequestTimeout("no answer in time")
+        return self._lifeline.unavailable()
+
+    def _beat(self) -> None:
+        """While something is under way: does the broker still live?"""
+        self._pulse = None
+        if not len(self._asking):
+            self._pings = 0
+            return
+        if self._lifeline.silence() < self._heartbeat:
+            self._pings = 0
+        elif self._pings >= LIVENESS:
+            self._pings = 0
+            self._lifeline.drop("the broker is silent")
+        elif self._lifeline.ping(self._heartbeat * LIVENESS):
+            self._pings += 1
+        self._pulse = asyncio.get_running_loop().call_later(self._heartbeat, self._beat)
+
+    # -- what the lifeline tells --------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._closed:
+            raise LinkError("the client was closed")
+        self._lifeline.start()
+
+    def opened(self) -> None:
+        """Connected: what was asked meanwhile goes out."""
+        while self._unsent:
+            asked, image = self._unsent.popleft()
+            if not asked.done.done():
+                self._lifeline.send(image)
+        if self._connected is not None and not self._connected.done():
+            self._connected.set_result(None)
+        self._connected = None
+
+    def received(self, images: list[bytes]) -> None:
+        """Answers."""
+        try:
+            self._asking.receive(images, asyncio.get_running_loop().time())
+        except RemoteProtocolError as error:
+            self._lifeline.drop(f"the broker sent what is no answer: {error}")
+        if self._waiting:
+            self._wake()
+
+    def lost(self, error: HomingError) -> None:
+        """Disconnected, or turned away: the answers to what was sent will not come."""
+        self._unsent.clear()
+        kind = HandshakeRefused if isinstance(error, HandshakeRefused) else LinkError
+        self._asking.fail(lambda: kind(str(error)))
+        if self._connected is not None and not self._connected.done():
+            self._connected.set_exception(error)
+        self._connected = None
+        self._wake()

@@ -1,0 +1,264 @@
+"""A ZMTP connection that is kept: dialled, watched, written once a turn, dialled again.
+
+What a client and a worker have in common. Whoever owns a Lifeline is told three things:
+
+    opened()            the handshake is done, messages can be sent
+    received(images)    whole messages, all that one read brought
+    lost(error)         it is gone; the next one is being dialled, unless the error says
+                        that trying again is of no use (HandshakeRefused)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+from homing.backoff import Backoff
+from homing.endpoint import Endpoint, parse_endpoint
+from homing.errors import HandshakeRefused, HomingError, LinkError, Unavailable
+from homing.wire.mechanisms import Mechanism
+from homing.wire.zmtp import Connection
+
+# Seconds for TCP and the handshake together; a node that is there needs a hundredth of it.
+CONNECT_TIMEOUT = 5.0
+# Seconds that the last bytes may take once we hang up.
+LINGER = 5.0
+# What may wait in the transport before senders are asked to wait.
+HIGH_WATER = 1 << 20
+
+
+class Owner(Protocol):
+    """Who is told what happens to a lifeline."""
+
+    def opened(self) -> None: ...
+
+    def received(self, images: list[bytes]) -> None: ...
+
+    def lost(self, error: HomingError) -> None: ...
+
+
+class Lifeline:
+    """One connection to one of several endpoints, kept until `close`."""
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str],
+        owner: Owner,
+        *,
+        mechanism: Mechanism,
+        identity: bytes = b"",
+    ) -> None:
+        texts = [endpoints] if isinstance(endpoints, str) else list(endpoints)
+        if not texts:
+            raise ValueError("at least one endpoint")
+        self._endpoints: list[Endpoint] = [parse_endpoint(text) for text in texts]
+        self._owner = owner
+        self._mechanism = mechanism
+        self._identity = identity
+        self._stream: _Stream | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._room: asyncio.Event = asyncio.Event()
+        self._tried: dict[Endpoint, str] = {}
+
+    # -- what the owner calls ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to dial, if nobody does yet."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._keep(), name="homing-dial")
+
+    @property
+    def up(self) -> bool:
+        """Whether messages can be sent now."""
+        return self._stream is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether the peer is behind, so that senders should wait for `room`."""
+        return self._stream is not None and self._stream.paused
+
+    async def room(self) -> None:
+        """Wait until the peer has taken what was sent, or is gone."""
+        while self.full:
+            self._room.clear()
+            await self._room.wait()
+
+    def send(self, image: bytes) -> None:
+        """Queue one message for the end of this turn; it is dropped if the link is gone."""
+        if self._stream is not None:
+            self._stream.send(image)
+
+    def silence(self) -> float:
+        """Seconds since the peer last sent a byte; 0 when there is no peer."""
+        if self._stream is None:
+            return 0.0
+        return self._stream.loop.time() - self._stream.heard
+
+    def ping(self, ttl: float) -> bool:
+        """Ask the peer for a sign of life; a 3.0 peer need not know how, and is not asked."""
+        if self._stream is None or not self._stream.codec.minor:
+            return False
+        self._stream.write(self._stream.codec.ping(ttl))
+        return True
+
+    def drop(self, reason: str) -> None:
+        """Give the present connection up and dial a new one."""
+        if self._stream is not None:
+            self._stream.fail(LinkError(reason))
+            self._stream.transport.abort()
+
+    async def close(self) -> None:
+        """Send what is queued, hang up, dial no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.flush()
+            stream.transport.close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stream.over, LINGER)
+            stream.transport.abort()
+        self._room.set()
+
+    def unavailable(self) -> Unavailable:
+        """The error that names every endpoint tried and what each said."""
+        said = [f"{each}: {self._tried.get(each, 'not answered yet')}" for each in self._endpoints]
+        return Unavailable("; ".join(said))
+
+    # -- dialling ---------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        pauses = Backoff(random.random)
+        turn = 0
+        while True:
+            endpoint = self._endpoints[turn % len(self._endpoints)]
+            turn += 1
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    stream = await self._dial(endpoint)
+            except HandshakeRefused as refusal:
+                self._owner.lost(refusal)
+                return
+            except (OSError, HomingError) as error:
+                self._tried[endpoint] = str(error) or type(error).__name__
+            else:
+                pauses.reset()
+                self._stream = stream
+                self._owner.opened()
+                reason = await asyncio.shield(stream.over)
+                self._stream = None
+                self._room.set()
+                self._owner.lost(reason)
+                turn -= 1  # the one that worked is tried first
+            await asyncio.sleep(pauses.pause())
+
+    async def _dial(self, endpoint: Endpoint) -> _Stream:
+        """TCP and the whole handshake; raises what went wrong."""
+        loop = asyncio.get_running_loop()
+        codec = Connection("DEALER", identity=self._identity, mechanism=self._mechanism)
+        stream = _Stream(loop, codec, self._owner.received, self._room.set)
+        make: Callable[[], Any] = lambda: stream  # noqa: E731
+        if endpoint.path:
+            await loop.create_unix_connection(make, endpoint.path)
+        else:
+            await loop.create_connection(make, endpoint.host or "127.0.0.1", endpoint.port)
+        try:
+            await stream.ready
+        except BaseException:
+            stream.transport.abort()
+            raise
+        return stream
+
+
+class _Stream(asyncio.Protocol):
+    """One TCP connection: chunks in, messages out to the owner; one write a turn."""
+
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        codec: Connection,
+        received: Callable[[list[bytes]], None],
+        resumed: Callable[[], None],
+    ) -> None:
+        self.loop = loop
+        self.codec = codec
+        self.heard = loop.time()
+        self.paused = False
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.over: asyncio.Future[HomingError] = loop.create_future()
+        self._received = received
+        self._resumed = resumed
+        self._out: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one by shape only
+        self.transport.set_write_buffer_limits(HIGH_WATER)
+        self.transport.write(self.codec.take())
+
+    def data_received(self, data: bytes) -> None:
+        codec = self.codec
+        self.heard = self.loop.time()
+        try:
+            images = codec.receive(data)
+        except HomingError as error:
+            self.transport.write(codec.take())
+            self.fail(error)
+            return
+        answer = codec.take()
+        if answer:
+            self.transport.write(answer)
+        if codec.ready and not self.ready.done():
+            self.ready.set_result(None)
+        if images:
+            self._received(images)
+
+    def send(self, image: bytes) -> None:
+        if not self._out:
+            self.loop.call_soon(self.flush)
+        self._out.append(image)
+
+    def flush(self) -> None:
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        if self.codec.cipher is not None:
+            out = [self.codec.encode(image) for image in out]
+        self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def write(self, data: bytes) -> None:
+        """Bytes that are no message: a command."""
+        self.flush()
+        self.transport.write(data)
+
+    def fail(self, error: HomingError) -> None:
+        """Over, for this reason, once the last words are out."""
+        self._end(error)
+        self.transport.close()
+        self.loop.call_later(LINGER, self.transport.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(LinkError(f"the connection was lost: {error or 'closed by the peer'}"))
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._resumed()
+
+    def _end(self, error: HomingError) -> None:
+        self._out = []
+        if not self.ready.done():
+            self.ready.set_exception(error)
+            # Whoever dialled may have given up before.
+            self.ready.exception()
+        if not self.over.done():
+            self.over.set_result(error)

@@ -1,0 +1,284 @@
+"""One service of a worker: its connection, its heartbeats, the requests in its hands.
+
+    READY ─► REQUEST … REPORT (up to `credit` at once) ─► DISCONNECT
+       ▲                                                      │
+       └───────── lost, silent, DISCONNECT from the broker ───┘
+
+A worker that stops keeps the answers that are ready until the last piece of work is done, and
+sends them in one write with DISCONNECT: each answer sent earlier would bring a new request,
+which nobody would serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+from homing.errors import (
+    HandshakeRefused,
+    HomingError,
+    Refused,
+    RemoteProtocolError,
+    ShuttingDown,
+)
+from homing.service.bodies import EMPTY, Read
+from homing.service.lifeline import Lifeline
+from homing.wire import mdp
+from homing.wire.frames import MORE, frame, pack, prefix, unpack
+from homing.wire.mdp_fields import EMPTY as DELIMITER
+from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready, Work
+from homing.wire.mechanisms import Mechanism
+
+_log = logging.getLogger("homing.worker")
+
+# A reason is a line for people, not a traceback.
+_MAX_REASON = 200
+_END = object()
+_REPORT_LOCAL = prefix((b"", b"MDPW0X", mdp.W_REPORT_LOCAL))
+
+
+class Serve:
+    """A function, how to run it, and how its argument and its result are read and written."""
+
+    def __init__(
+        self, function: Callable[..., Any], way: str, read: Read, write: Callable[[Any], bytes]
+    ) -> None:
+        self.function = function
+        self.way = way
+        self.read = read
+        self.write = write
+        self.pool: Executor | None = None
+        self.parted = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+    def now(self, data: bytes) -> bytes:
+        """One answer, made here and now."""
+        return self.write(self.function(self.read(data)))
+
+    async def once(self, data: bytes) -> bytes:
+        """One answer, made wherever the function runs."""
+        argument = self.read(data)
+        if self.way == "loop":
+            return self.write(await self.function(argument))
+        if self.pool is None:
+            return self.write(self.function(argument))
+        loop = asyncio.get_running_loop()
+        return self.write(await loop.run_in_executor(self.pool, self.function, argument))
+
+    async def parts(self, data: bytes) -> AsyncGenerator[bytes, None]:
+        """An answer in parts."""
+        parts = self.function(self.read(data))
+        if self.way == "loop":
+            async for part in parts:
+                yield self.write(part)
+        elif self.pool is None:
+            for part in parts:
+                yield self.write(part)
+        else:
+            run = asyncio.get_running_loop().run_in_executor
+            while (part := await run(self.pool, next, parts, _END)) is not _END:
+                yield self.write(part)
+
+
+class Owner(Protocol):
+    """Who is told how a station fares."""
+
+    def announced(self, service: str) -> None: ...
+
+    def refused(self, error: HandshakeRefused) -> None: ...
+
+
+class Station:
+    """Keeps one service announced at a broker, and serves it."""
+
+    def __init__(
+        self,
+        endpoint: str | Sequence[str],
+        service: str,
+        credit: int,
+        serve: Serve,
+        owner: Owner,
+        *,
+        mechanism: Mechanism,
+        dialect: Dialect,
+        interval: float,
+        liveness: int,
+    ) -> None:
+        self.dropped = 0  # answers that came too late for the connection they belonged to
+        self._name = service.encode()
+        self._serve = serve
+        self._owner = owner
+        self._dialect = dialect
+        self._interval = interval
+        self._liveness = liveness
+        self._ready = mdp.write(Ready(dialect, self._name, credit))
+        self._request = mdp.work_head(Dialect.D0X, self._name) if service else b""
+        self._service_frame = frame(self._name, True)
+        self._lifeline = Lifeline(endpoint, self, mechanism=mechanism)
+        self._session = 0  # counts connections: an answer belongs to the one its request came by
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._beat: asyncio.TimerHandle | None = None
+        self._spoke = False
+        self._last_words: list[bytes] | None = None  # a list once we are stopping
+        self._inline = serve.way == "inline" and not serve.parted
+
+    # -- its life ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect and announce the service."""
+        self._lifeline.start()
+
+    async def stop(self, grace: float) -> None:
+        """Finish what is under way, give back the rest, leave."""
+        self._last_words = []
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for image in (*self._last_words, mdp.write(Disconnect(self._dialect))):
+            self._lifeline.send(image)
+        if self._beat is not None:
+            self._beat.cancel()
+        await self._lifeline.close()
+
+    def opened(self) -> None:
+        """Connected: announce."""
+        self._session += 1
+        self._lifeline.send(self._ready)
+        self._owner.announced(self._name.decode())
+        self._beat = asyncio.get_running_loop().call_later(self._interval, self._pulse)
+
+    def lost(self, error: HomingError) -> None:
+        """Disconnected: what is under way will be answered by somebody else."""
+        self._session += 1
+        if self._beat is not None:
+            self._beat.cancel()
+        if isinstance(error, HandshakeRefused):
+            self._owner.refused(error)
+        elif self._last_words is None:
+            _log.warning("%s: %s; connecting again", self._name.decode(), error)
+
+    def _pulse(self) -> None:
+        """A heartbeat, unless an answer said as much; and is the broker's still there?"""
+        if self._lifeline.silence() > self._interval * self._liveness:
+            self._lifeline.drop("the broker is silent")
+            return
+        if not self._spoke:
+            self._lifeline.send(mdp.HEARTBEATS[self._dialect])
+        self._spoke = False
+        self._beat = asyncio.get_running_loop().call_later(self._interval, self._pulse)
+
+    # -- requests ---------------------------------------------------------------------------
+
+    def received(self, images: list[bytes]) -> None:
+        """Requests, heartbeats, and the broker's wish to part."""
+        if self._last_words is not None:
+            return  # the broker will see our DISCONNECT and give these to others
+        try:
+            for image in images:
+                self._take(image)
+        except RemoteProtocolError as error:
+            self._lifeline.drop(f"the broker sent what is no request: {error}")
+
+    def _take(self, image: bytes) -> None:
+        head = self._request
+        if head and image.startswith(head):
+            # [client] [] [data]: a short frame, an empty one, and what we are here for.
+            at = len(head)
+            end = at + 2 + image[at + 1]
+            if image[at] == MORE and image.startswith(DELIMITER, end):
+                report = b"".join((_REPORT_LOCAL, image[at : end + 2], self._service_frame))
+                self._begin(image, image[end + 2 :], report)
+                return
+        message = mdp.read_to_worker(image)
+        if isinstance(message, Disconnect):
+            self._lifeline.drop("the broker asked to part")
+        elif isinstance(message, Work):
+            self._begin(image, message.data, b"")
+
+    def _begin(self, image: bytes, data: bytes, report: bytes) -> None:
+        """Start one piece of work; `report` stands before its answer, where that is known."""
+        if self._inline:
+            try:
+                answer = self._serve.now(data)
+            except Exception as error:
+                self._refuse(image, error, self._session)
+            else:
+                self._answer(image, report, answer, self._session)
+            return
+        work = self._work(image, data, report, self._session)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, image: bytes, data: bytes, report: bytes, session: int) -> None:
+        try:
+            if self._serve.parted:
+                answer = await self._stream(image, data, session)
+            else:
+                answer = await self._serve.once(data)
+            self._answer(image, report, answer, session)
+        except asyncio.CancelledError:
+            self._refuse(image, ShuttingDown("the worker could not wait"), session)
+            raise
+        except Exception as error:
+            self._refuse(image, error, session)
+
+    async def _stream(self, image: bytes, data: bytes, session: int) -> bytes:
+        """Send parts as they come; what is left to answer: all of them where 01 has no parts."""
+        kept: list[bytes] = []
+        async for part in self._serve.parts(data):
+            if self._dialect == Dialect.D01:
+                kept += unpack(part)
+            else:
+                self._send(self._image(image, Kind.PARTIAL, part), session)
+                await self._lifeline.room()
+        return pack(kept) if kept else EMPTY
+
+    def _answer(self, image: bytes, report: bytes, answer: bytes, session: int) -> None:
+        self._send_last(
+            report + answer if report else self._image(image, Kind.FINAL, answer), session
+        )
+
+    def _refuse(self, image: bytes, error: Exception, session: int) -> None:
+        """Tell the client why; where a dialect has no refusal, an empty answer and a log line."""
+        if not isinstance(error, HomingError):
+            _log.error("%s failed", self._name.decode(), exc_info=error)
+        if self._dialect == Dialect.D0X:
+            self._send_last(self._image(image, Kind.FAILED, _reason(error)), session)
+        else:
+            self._send_last(self._image(image, Kind.FINAL, EMPTY), session)
+
+    def _image(self, request: bytes, kind: Kind, data: bytes) -> bytes:
+        """An answer to a request, in its dialect."""
+        work = mdp.read_to_worker(request)
+        assert isinstance(work, Work)
+        service = work.service or self._name
+        return mdp.write(Answer(work.dialect, kind, work.address, service, data, work.origin))
+
+    def _send_last(self, image: bytes, session: int) -> None:
+        """An answer that makes room for another request, unless we are stopping."""
+        if self._last_words is None or session != self._session:
+            self._send(image, session)
+        else:
+            self._last_words.append(image)
+
+    def _send(self, image: bytes, session: int) -> None:
+        if session == self._session:
+            self._spoke = True
+            self._lifeline.send(image)
+        else:
+            self.dropped += 1
+
+
+def _reason(error: Exception) -> bytes:
+    """A refusal in one short line, its code first."""
+    if isinstance(error, Refused):
+        text = f"{error.code} {error}"
+    else:
+        text = f"failed {type(error).__name__}: {error}"
+    return " ".join(text.split())[:_MAX_REASON].encode()
