@@ -17,6 +17,7 @@ from homing.journal.segment import (
     Header,
     read_header,
     scan,
+    walk,
     write_block,
     write_header,
 )
@@ -94,6 +95,20 @@ def test_one_broken_header_does_no_harm(at: int, second: bool) -> None:
     data = bytearray(segment([b"x"]))
     data[at + (BLOCKS_AT // 2 if second else 0)] ^= 0xFF
     assert read_header(bytes(data)) == HEADER
+
+
+@given(bodies, st.integers(0, 400))
+def test_walking_the_headers_finds_the_same_blocks(contents: list[bytes], cut: int) -> None:
+    data = segment(contents)
+    data = data[: max(BLOCKS_AT, len(data) - cut)]
+    found = [piece for piece in scan(data, SALT) if isinstance(piece, Block)]
+    assert list(walk(data, SALT)) == [(p.start, p.end, p.first, p.count) for p in found]
+
+
+def test_walking_passes_over_a_broken_header() -> None:
+    data = bytearray(segment([b"one", b"two", b"three"]))
+    data[spans([b"one", b"two"])[1][0] + 9] ^= 1
+    assert [first for _, _, first, _ in walk(bytes(data), SALT)] == [1, 21]
 
 
 def test_both_headers_broken_is_an_error() -> None:

@@ -25,10 +25,10 @@ from homing.journal.text import plain, printable
 
 SCHEMA = pa.schema(
     [
-        pa.field("node", pa.string(), nullable=False),
-        pa.field("number", pa.int64(), nullable=False),
-        pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
+        ("node", pa.string()),
+        ("number", pa.int64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("kind", pa.string()),
         ("request", pa.int64()),
         ("service", pa.string()),
         ("client", pa.string()),

@@ -156,6 +156,24 @@ def scan(data: Buffer, salt: int, at: int = BLOCKS_AT) -> Iterator[Block | Damag
         yield bad
 
 
+def walk(data: Buffer, salt: int, at: int = BLOCKS_AT) -> Iterator[tuple[int, int, int, int]]:
+    """(start, end, first, count) of every block that is all there, by its header alone.
+
+    For planning: whether a body is whole shows when it is read.
+    """
+    size = len(data)
+    while at < size:
+        start = at + BLOCK_HEADER_BYTES
+        head, check = data[at : start - _CRC.size], data[start - _CRC.size : start]
+        if head[:4] != MARKER or len(check) < 4 or crc32(head, salt) != _CRC.unpack(check)[0]:
+            at = _next_marker(data, at + 1)
+            continue
+        _, length, first, count, _, _, _ = _BLOCK.unpack(head)
+        if start + length <= size:
+            yield at, start + length, first, count
+        at = start + length
+
+
 def _next_marker(data: Buffer, at: int) -> int:
     found = data.find(MARKER, at)
     return len(data) if found < 0 else found

@@ -1,0 +1,301 @@
+"""The Spark data source `homing`: journals as a table and as a stream.
+
+    spark.read.format("homing").load("/var/lib/homing")
+    spark.readStream.format("homing").option("kinds", "RequestAccepted,RequestAnswered")
+
+Options:
+    path        a journal or any directory above journals
+    kinds       only these kinds of events, comma-separated
+    since       only events at or after this time (ISO 8601, or µs since 1970)
+    until       only events before it
+    maxEvents   about so many events in one micro-batch
+    damage      `skip` (default): pass over damaged blocks and log each; `fail`: stop at the first
+    pushdown    `true`: take Spark's own filters on kind and at; needs
+                spark.sql.python.filterPushdown.enabled (homing.pipeline.session sets both)
+
+A schema given by the user prunes columns: only those are made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from homing.errors import CorruptSegment, PipelineError
+from homing.journal.columns import SCHEMA, batch
+from homing.journal.events import KINDS
+from homing.journal.reader import Segment, blocks, events_of, segments
+from homing.pipeline.positions import Offset, Range, advance, between
+from homing.pipeline.schema import EVENTS, arrow_part
+
+log = logging.getLogger(__name__)
+
+# Events in one Arrow batch: Spark copies a batch at a time, so it bounds a task's memory.
+BATCH_EVENTS = 65_536
+
+
+@dataclass
+class Wanted:
+    """Which events: kinds, and a span of wall-clock µs."""
+
+    kinds: frozenset[str] | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def narrow(self, filter: Filter) -> None:
+        """Take over what a filter of Spark's says about `kind` and `at`."""
+        column, value = getattr(filter, "attribute", ()), getattr(filter, "value", None)
+        if column == ("kind",):
+            if isinstance(filter, EqualTo):
+                self._only({value})
+            elif isinstance(filter, In):
+                self._only(set(filter.value))
+        elif column == ("at",) and isinstance(value, datetime):
+            moment = int(value.astimezone(UTC).timestamp() * 1e6)
+            if isinstance(filter, GreaterThan | GreaterThanOrEqual | EqualTo):
+                self.since = moment if self.since is None else max(self.since, moment)
+            if isinstance(filter, LessThan | LessThanOrEqual | EqualTo):
+                self.until = moment + 1 if self.until is None else min(self.until, moment + 1)
+
+    def _only(self, kinds: set[Any]) -> None:
+        known = frozenset(str(kind) for kind in kinds)
+        self.kinds = known if self.kinds is None else self.kinds & known
+
+    def rows(self, found: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of a batch within the span."""
+        if self.since is None and self.until is None:
+            return found
+        at = found.column("at").cast(pa.int64())
+        keep = pc.greater_equal(at, self.since if self.since is not None else -(2**63))
+        if self.until is not None:
+            keep = pc.and_(keep, pc.less(at, self.until))
+        return found.filter(keep)
+
+
+@dataclass
+class Asked:
+    """The options of one read."""
+
+    root: Path
+    wanted: Wanted
+    schema: pa.Schema
+    most: int | None
+    fail_on_damage: bool
+
+    def on_damage(self, damage: CorruptSegment) -> None:
+        """Never silently."""
+        if self.fail_on_damage:
+            raise damage
+        log.warning("%s", damage)
+
+
+def parse(options: Mapping[str, str], schema: StructType) -> Asked:
+    """The options, checked."""
+    path = options.get("path")
+    if not path:
+        raise PipelineError("the homing source needs a path", hint=".load('/var/lib/homing')")
+    damage = options.get("damage", "skip")
+    if damage not in ("skip", "fail"):
+        raise PipelineError(f"damage is skip or fail, not {damage!r}")
+    return Asked(
+        Path(path),
+        Wanted(_kinds(options), _moment(options, "since"), _moment(options, "until")),
+        arrow_part(schema),
+        _positive(options, "maxEvents"),
+        damage == "fail",
+    )
+
+
+def _kinds(options: Mapping[str, str]) -> frozenset[str] | None:
+    if not options.get("kinds"):
+        return None
+    asked = frozenset(kind.strip() for kind in options["kinds"].split(","))
+    unknown = asked - {kind.__name__ for kind in KINDS.values()} - {"Unknown"}
+    if unknown:
+        raise PipelineError(f"no such kinds of events: {', '.join(sorted(unknown))}")
+    return asked
+
+
+def _moment(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if not text:
+        return None
+    if text.isdigit():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise PipelineError(f"{name} is a time (ISO 8601) or µs, not {text!r}") from None
+    return int(found.replace(tzinfo=found.tzinfo or UTC).timestamp() * 1e6)
+
+
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if not text:
+        return None
+    if not text.isdigit() or int(text) == 0:
+        raise PipelineError(f"{name} is a number above 0, not {text!r}")
+    return int(text)
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, piece: Range) -> None:
+        super().__init__(piece)
+        self.piece = piece
+
+
+def read_partition(asked: Asked, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    """A task's batches; where there is nothing at all to read Spark asks once, with None."""
+    return read_range(asked, partition.piece) if isinstance(partition, RangePartition) else iter(())
+
+
+def read_range(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
+    """A range's events as batches: from the Parquet copy where there is one."""
+    path = Path(piece.path)
+    segment = next((each for each in segments(path.parent) if each.path == path), None)
+    if segment is None:
+        asked.on_damage(CorruptSegment(piece.path, piece.start, "removed before it was read"))
+        return
+    made = _from_parquet if segment.parquet.exists() else _from_blocks
+    for found in made(asked, segment, piece):
+        rows = asked.wanted.rows(found)
+        if rows.num_rows:
+            yield rows.select(asked.schema.names)
+
+
+def _internal(asked: Asked) -> pa.Schema:
+    """The columns asked for and those that the filters need."""
+    needed = {"at", "number", "kind"} - set(asked.schema.names)
+    return pa.schema([*asked.schema, *(SCHEMA.field(name) for name in sorted(needed))])
+
+
+def _from_blocks(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.RecordBatch]:
+    schema, kinds = _internal(asked), asked.wanted.kinds
+    gathered: list[tuple[int, int, Sequence[Any]]] = []
+    size = 0
+    for block in blocks(segment, asked.on_damage, piece.start, piece.end):
+        gathered.append((block.first, block.skew, events_of(segment, block, asked.on_damage)))
+        size += block.count
+        if size >= BATCH_EVENTS:
+            yield batch(segment.header.node, gathered, schema, kinds)
+            gathered, size = [], 0
+    if gathered:
+        yield batch(segment.header.node, gathered, schema, kinds)
+
+
+def _from_parquet(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.RecordBatch]:
+    schema, kinds = _internal(asked), asked.wanted.kinds
+    with pq.ParquetFile(segment.parquet) as file:
+        for found in file.iter_batches(BATCH_EVENTS, columns=schema.names):
+            number = found.column("number")
+            keep = pc.and_(pc.greater_equal(number, piece.first), pc.less_equal(number, piece.last))
+            if kinds is not None:
+                keep = pc.and_(keep, pc.is_in(found.column("kind"), pa.array(sorted(kinds))))
+            yield found.filter(keep).select(schema.names).cast(schema)
+
+
+class JournalSource(DataSource):
+    """`format("homing")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "homing"
+
+    def schema(self) -> StructType:
+        return EVENTS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        asked = parse(self.options, schema)
+        pushing = self.options.get("pushdown", "false").lower() == "true"
+        return PushingReader(asked) if pushing else JournalReader(asked)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return JournalStream(parse(self.options, schema))
+
+
+class JournalReader(DataSourceReader):
+    """Everything that is there now."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        root, told = self.asked.root, self.asked.on_damage
+        return [
+            RangePartition(piece)
+            for piece in between(root, {}, advance(root, {}, None, told), told)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self.asked, partition)
+
+
+class PushingReader(JournalReader):
+    """Narrows by Spark's filters; Spark applies them again, so taking a part is enough."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            self.asked.wanted.narrow(each)
+        return filters
+
+
+class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What is there and what comes."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.target: Offset | None = None  # where an availableNow run ends
+
+    def initialOffset(self) -> Offset:
+        return {}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        most = None if isinstance(limit, ReadAllAvailable) else self.asked.most
+        if isinstance(limit, ReadMaxRows):
+            most = limit.max_rows
+        return advance(self.asked.root, start, most, self.asked.on_damage, self.target)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = advance(self.asked.root, {}, None, self.asked.on_damage)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.asked.most) if self.asked.most else ReadAllAvailable()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return [
+            RangePartition(piece)
+            for piece in between(self.asked.root, start, end, self.asked.on_damage)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self.asked, partition)

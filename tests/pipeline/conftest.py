@@ -1,0 +1,86 @@
+"""One Spark session for all tests of the pipeline, and journals to read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from homing.journal.disk import Directory
+from homing.journal.events import Event
+from homing.journal.log import Limits, Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SKEW = 1_700_000_000_000_000  # µs: what the wall clock is ahead of the monotonic one
+
+# A JVM for short lives: no second compiler, one collector thread, no web page.
+QUICK = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from homing.pipeline.session import connect
+
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    os.environ["SPARK_LOCAL_DIRS"] = str(warehouse)
+    session = connect(
+        "local[2]",
+        settings={**QUICK, "spark.sql.warehouse.dir": str(warehouse / "tables")},
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+WriteJournal = Callable[..., Log]
+
+
+@pytest.fixture
+def write_journal() -> Iterator[WriteJournal]:
+    """Writes groups of events as one journal; the log comes back for more."""
+    opened: list[Directory] = []
+    salts = count(1)
+
+    def write(
+        path: Path,
+        *groups: Sequence[Event],
+        node: bytes = b"node0001",
+        segment_bytes: int = 64 << 20,
+    ) -> Log:
+        opened.append(Directory(path))
+        log = Log(
+            opened[-1],
+            node,
+            limits=Limits(segment_bytes=segment_bytes),
+            durable=False,
+            wall=lambda: SKEW / 1e6,
+            salt=lambda: next(salts),
+        )
+        for group in groups:
+            log.append(group, SKEW)
+        return log
+
+    yield write
+    for directory in opened:
+        directory.close()
