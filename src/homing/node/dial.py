@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from homing.errors import Unavailable
 from homing.node.backoff import Backoff
 from homing.node.endpoint import Endpoint
+from homing.node.link import by_shape
 
 if TYPE_CHECKING:
     from homing.node.host import Host
@@ -82,7 +83,7 @@ async def connect(
     options: dict[str, Any] = {}
     if plug.tls is not None:
         options = {"ssl": plug.tls, "server_hostname": endpoint.host}
-    make: Any = lambda: link
+    make = by_shape(link)
     if endpoint.path:
         await loop.create_unix_connection(make, endpoint.path, **options)
     else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from homing.errors import Unavailable
 from homing.node.endpoint import Endpoint
+from homing.node.link import by_shape
 
 if TYPE_CHECKING:
     from homing.node.host import Host
@@ -89,13 +90,11 @@ class Listener:
         """Give the connection its link; a TLS handshake that fails ends here."""
         sock.setblocking(False)
         plug = self._plug
-        # By shape a link is an asyncio protocol, though not by name.
-        make: Any = lambda: link
         options: dict[str, Any] = {}
         if plug.tls is not None:
             options = {"ssl": plug.tls, "ssl_handshake_timeout": plug.bounds.handshake}
         try:
-            await self._host.loop.connect_accepted_socket(make, sock, **options)
+            await self._host.loop.connect_accepted_socket(by_shape(link), sock, **options)
         except OSError as error:  # ssl.SSLError is one
             _log.info("%s: no connection: %s", plug.name, error)
             sock.close()

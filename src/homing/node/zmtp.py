@@ -140,7 +140,7 @@ class PubLink(ZmtpLink):
 
     def __init__(self, host: Host, plug: Plug, dial: Dial | None) -> None:
         super().__init__(host, plug, dial)
-        self.topics: dict[bytes, int] = {}
+        self.topics: dict[bytes, None] = {}
 
     def send(self, message: bytes) -> None:
         """Queue it if the subscriber asked for it."""
@@ -152,16 +152,13 @@ class PubLink(ZmtpLink):
 
 
 def _note_topic(link: Link, message: bytes, now: float) -> None:
-    """A subscriber asks for a topic or gives one up; asked for twice it is given up twice."""
+    """A subscriber asks for a topic or gives it up; libzmq asks each time and gives up once."""
     assert isinstance(link, PubLink)
     (body,), _ = head(message, 1)
-    topics = link.topics
     topic = body[1:]
     if body[:1] == b"\x01":
-        topics[topic] = topics.get(topic, 0) + 1
-        if len(topics) > MAX_TOPICS:
+        link.topics[topic] = None
+        if len(link.topics) > MAX_TOPICS:
             raise HandshakeRefused(f"a subscriber with more than {MAX_TOPICS} topics")
-    elif body[:1] == b"\x00" and topic in topics:
-        topics[topic] -= 1
-        if not topics[topic]:
-            del topics[topic]
+    elif body[:1] == b"\x00":
+        link.topics.pop(topic, None)
