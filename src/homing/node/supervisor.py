@@ -29,6 +29,8 @@ READY_SECONDS = 30.0
 WELL_SECONDS = 10.0
 # Exit codes (sysexits) that will not get better by trying again: usage, config.
 HOPELESS = (64, 78)
+# What a shell answers for a command that is not there; tried again, for it may be installed soon.
+NOT_STARTED = 127
 # A line of output is for people; what is longer is cut into pieces.
 LINE_BYTES = 16 << 10
 
@@ -87,7 +89,11 @@ class Child:
     async def _keep(self) -> None:
         while True:
             born = SystemClock.monotonic()
-            self.exit_code = await self._live()
+            try:
+                self.exit_code = await self._live()
+            except OSError as error:
+                _log.error("%s cannot be started: %s", self.name, error)
+                self.exit_code = NOT_STARTED
             if self.exit_code in HOPELESS:
                 _log.error("%s ended with %d and is given up", self.name, self.exit_code)
                 self.given_up.set()
