@@ -37,6 +37,7 @@ PLANES: dict[str, tuple[Verb, ...]] = {
         Verb("journal", "look into journals: what a node did, and whether it is whole"),
     ),
     "This machine": (
+        Verb("keys", "make CURVE key pairs, so that nodes know each other"),
         Verb("config", "show or check the settings, and where each one comes from"),
         Verb("doctor", "check that this machine can run homing, and say how to mend it"),
         Verb("version", "print the version of homing and of what it stands on"),

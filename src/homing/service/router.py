@@ -35,6 +35,12 @@ class Router:
         self.guards = route is not None or access.clients is not None
         """Whether every request must be shown to `decide`, not only new names."""
 
+    def repost(self, service: bytes) -> Verdict:
+        """The verdict on a peer's request: allow-lists and routes are its origin's business."""
+        if not proper_name(service) or service.startswith(b"mmi."):
+            return Verdict(service, b"malformed no service of ours")
+        return Verdict(service)
+
     def decide(self, user: str, service: bytes, data: bytes) -> Verdict:
         """The verdict on one request; never raises."""
         if not proper_name(service):

@@ -180,7 +180,10 @@ class Broker:
     ) -> Service | None:
         """The service for a request that is not plainly allowed; None: dealt with here."""
         user = asker.link.user if asker.link is not None else ""
-        verdict = self.router.decide(user, name, data)
+        if asker.origin:  # its own broker has decided already
+            verdict = self.router.repost(name)
+        else:
+            verdict = self.router.decide(user, name, data)
         reason = verdict.reason
         if not reason and verdict.service.startswith(builtin.PREFIX):
             once = Pending(asker, Service(name, self.policy.default), b"", envelope, now, now)
