@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from homing.testing import (
     Crash,
     Disconnect,
@@ -43,9 +45,8 @@ def test_a_publication_reaches_whom_it_concerns() -> None:
     sim.finish()
 
 
-def scenario(seed: int, faults: FaultPlan) -> None:
-    """Durable sessions at both connectors while everything that can go wrong does."""
-    fabric = Fabric(seed, faults)
+def run(fabric: Fabric, until: float) -> tuple[SimPublisher, list[str], list[str]]:
+    """Durable sessions at both connectors, and one that is not, while faults strike."""
     sim = fabric.sim
     durable = [
         fabric.subscriber(n, n % 2, b'{"n":{"use":2,"low":0}}', durable=True) for n in range(3)
@@ -55,31 +56,92 @@ def scenario(seed: int, faults: FaultPlan) -> None:
     sim.run(until=3.0)
     for name in (*durable, *plain):
         assert sim.nodes[name].role.confirmed, f"{name} is not subscribed before the faults"
-    sim.run(until=CALM + 60.0)
-    publisher: SimPublisher = sim.nodes["publisher"].role
+    sim.run(until=until)
+    return sim.nodes["publisher"].role, durable, plain
+
+
+def check_complete(fabric: Fabric, publisher: SimPublisher, durable: list[str]) -> None:
+    """Everything ended, what was accepted arrived, nobody owes anything."""
+    sim = fabric.sim
     assert len(publisher.results) == COUNT, f"{COUNT - len(publisher.results)} never ended"
-    accepted = publisher.accepted
     for name in durable:
         subscriber: SimSubscriber = sim.nodes[name].role
-        missing = sorted(set(accepted) - set(subscriber.got))
+        missing = sorted(set(publisher.accepted) - set(subscriber.got))
         assert not missing, f"{name} misses {missing}"
         assert not subscriber.gaps
-    for name in (*durable, *plain):
-        got: list[int] = sim.nodes[name].role.got
-        assert got == sorted(set(got)), f"{name} got {got}"
     for name in fabric.servers:
         owed = getattr(sim.nodes[name].role, "owed", ())
         assert len(owed) == 0, f"{name} still owes {len(owed)}"
         assert not getattr(sim.nodes[name].role, "outboxes", {})
-    sim.finish()
 
 
-def plan(seed: int) -> FaultPlan:
-    """Faults among the servers and their clients, from the time that all are subscribed."""
-    servers = Fabric(0, FaultPlan()).servers
+def check_once(fabric: Fabric, names: list[str]) -> None:
+    for name in names:
+        got: list[int] = fabric.sim.nodes[name].role.got
+        assert len(got) == len(set(got)), f"{name} got some twice: {got}"
+
+
+def check_order(fabric: Fabric, names: list[str]) -> None:
+    for name in names:
+        got: list[int] = fabric.sim.nodes[name].role.got
+        assert got == sorted(got), f"{name} got {got}"
+
+
+def any_faults(seed: int, faults: FaultPlan) -> None:
+    """Whatever fails, however many at once: complete and once."""
+    fabric = Fabric(seed, faults)
+    publisher, durable, plain = run(fabric, CALM + 60.0)
+    check_complete(fabric, publisher, durable)
+    check_once(fabric, durable + plain)
+    fabric.sim.finish()
+
+
+def one_matcher(seed: int, faults: FaultPlan) -> None:
+    """The same with nowhere else to go: also in order."""
+    fabric = Fabric(seed, faults, matchers=1)
+    publisher, durable, plain = run(fabric, CALM + 60.0)
+    check_complete(fabric, publisher, durable)
+    check_once(fabric, durable + plain)
+    check_order(fabric, durable + plain)
+    fabric.sim.finish()
+
+
+def one_at_a_time(seed: int, faults: FaultPlan) -> None:
+    """One thing fails at a time and recovers before the next: in order over any failover."""
+    fabric = Fabric(seed, faults)
+    publisher, durable, plain = run(fabric, CALM + 60.0)
+    check_complete(fabric, publisher, durable)
+    check_once(fabric, durable + plain)
+    check_order(fabric, durable + plain)
+    fabric.sim.finish()
+
+
+def plan(seed: int, matchers: int = 2) -> FaultPlan:
+    """Faults among the servers, from the time that all clients are subscribed."""
+    servers = Fabric(0, FaultPlan(), matchers=matchers).servers
     later = FaultPlan.random(seed, servers, until=CALM - 5.0, kinds=KINDS, every=4.0, longest=6.0)
     return FaultPlan(tuple(fault for fault in later.faults if fault.at > 3.5))
 
 
+def spaced(seed: int) -> FaultPlan:
+    """A crash of one node every 12 s, up to 5 s long."""
+    random = Random(f"spaced/{seed}")
+    servers = Fabric(0, FaultPlan()).servers
+    return FaultPlan(
+        tuple(
+            Crash(at=at + random.random(), node=random.choice(servers), down=random.uniform(0, 5))
+            for at in (4.0, 16.0, 28.0, 40.0)
+        )
+    )
+
+
 def test_nothing_acknowledged_is_lost_for_durable_sessions() -> None:
-    assert explore(scenario, seeds(ci=60, nightly=2000), plan) > 0
+    assert explore(any_faults, seeds(ci=80, nightly=1000), plan) > 0
+
+
+def test_order_is_kept_whatever_fails() -> None:
+    assert explore(one_matcher, seeds(ci=60, nightly=500), lambda seed: plan(seed, 1)) > 0
+
+
+def test_order_is_kept_when_one_node_at_a_time_is_killed() -> None:
+    assert explore(one_at_a_time, seeds(ci=60, nightly=500), spaced) > 0

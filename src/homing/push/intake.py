@@ -1,9 +1,13 @@
 """The publishers' side of a matcher: publications come in, acknowledgements go out (§4.3).
 
-A publication is matched, journaled with the clients it is for, and acknowledged when that is
-durable. The same id coming again (a publisher that lost its link before the ack) is answered
-as before and goes nowhere a second time. Before the matcher knows all subscriptions,
-publications are kept, in order, within a limit.
+A publication is matched, journaled with the clients it is for and handed on. It is
+acknowledged once that is durable and the connectors have taken it over: so a publisher that
+goes on at another matcher, sending again what was not acknowledged, keeps its order. A
+connector that is not there delays this by HAND_ON_SECONDS at most.
+
+The same id coming again (a publisher that lost its link before the ack) is answered as before
+and goes nowhere a second time. Before the matcher knows all subscriptions, publications are
+kept, in order, within a limit.
 """
 
 from __future__ import annotations
@@ -44,6 +48,9 @@ MAX_OWED_BYTES: Final = 512 << 20
 """The same in bytes, for large payloads."""
 MAX_HELD_BYTES: Final = 64 << 20
 """Publications kept while the subscriptions are still coming in, after a start."""
+HAND_ON_SECONDS: Final = 1.0
+"""How long an ack waits for connectors: longer than they take, shorter than publishers mind."""
+ACKS: Final = "acks"
 HELD_COST: Final = 256
 """What keeping one costs beside its content: many small ones count too."""
 
@@ -84,6 +91,7 @@ class Intake:
         self._recent: dict[bytes, int] = {}
         self._taking: dict[bytes, Taken] = {}
         self._unsynced: deque[tuple[int, Taken]] = deque()
+        self._handed: dict[bytes, tuple[float, Taken]] = {}  # durable, connectors not done
         self._held: list[tuple[Link, publish.Publish]] = []
         self._held_bytes = 0
 
@@ -197,7 +205,7 @@ class Intake:
         self._taking[publication.message_id] = taken
         self._unsynced.append((number, taken))
         if not number:  # no journal is kept here: nothing to wait for
-            self.journaled(0)
+            self.journaled(0, now)
 
     def _journal(self, taken: Taken, publisher: bytes, now: float) -> int:
         publication = taken.publication
@@ -212,17 +220,35 @@ class Intake:
         listed = b"".join([places(clients, where) for where, clients in taken.clients.items()])
         return max(number, journal(PublicationMatched(now, identity, listed, taken.matched)))
 
-    def journaled(self, number: int) -> None:
-        """Durable: hand it on, then say so."""
+    def journaled(self, number: int, now: float) -> None:
+        """Durable: hand it on."""
+        if self._unsynced and not self._handed:
+            self._matcher.port.later(now + HAND_ON_SECONDS, ACKS)
         while self._unsynced and self._unsynced[0][0] <= number:
             _, taken = self._unsynced.popleft()
             identity = taken.publication.message_id
-            del self._taking[identity]
-            self.remember(identity, taken.matched)
+            self._handed[identity] = (now + HAND_ON_SECONDS, taken)
             self._matcher.owed.owe(taken.publication, taken.clients)
-            answer = publish.Accepted(identity, taken.matched).encode()
-            for link in taken.links:
-                link.send(answer)
+
+    def done(self, identity: bytes) -> None:
+        """The connectors have taken it over, or have had their time: acknowledge."""
+        handed = self._handed.pop(identity, None)
+        if handed is None:
+            return
+        taken = handed[1]
+        del self._taking[identity]
+        self.remember(identity, taken.matched)
+        answer = publish.Accepted(identity, taken.matched).encode()
+        for link in taken.links:
+            link.send(answer)
+
+    def wake(self, now: float) -> None:
+        """Acknowledge what has waited long enough for its connectors."""
+        for identity, (due, _) in list(self._handed.items()):
+            if due > now:
+                self._matcher.port.later(due, ACKS)
+                return
+            self.done(identity)
 
     def remember(self, identity: bytes, matched: int) -> None:
         """This one is taken: answer it alike when it comes again."""

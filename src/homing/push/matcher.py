@@ -1,9 +1,9 @@
 """The matcher: takes publications, finds whom they are for, hands them on.
 
 A publication is journaled with its list of clients before anything else happens; once that
-is durable it is handed to the dispatchers and acknowledged. From then on the matcher owes
-it: until every connector has taken it over it stays in an outbox, and a matcher that starts
-again finds in its journal what it still owes.
+is durable it is handed to the dispatchers. From then on the matcher owes it: until every
+connector has taken it over it stays in an outbox, and a matcher that starts again finds in
+its journal what it still owes.
 
 The index is a copy of what connectors hold. A matcher that has not yet heard all of it lets
 publications wait: better a publisher that is late than a subscriber that is missed.
@@ -27,7 +27,7 @@ from homing.journal.events import (
 )
 from homing.ports import Link, Port
 from homing.push.handover import Handover
-from homing.push.intake import Intake
+from homing.push.intake import ACKS, Intake
 from homing.push.links import PacketRole, Peer
 from homing.push.places import by_connector
 from homing.push.subscription import parse_attributes
@@ -96,12 +96,14 @@ class Matcher(PacketRole):
     def wake(self, key: Hashable, now: float) -> None:
         if isinstance(key, bytes):
             self.owed.retry(key)
+        elif key == ACKS:
+            self.intake.wake(now)
         else:
             super().wake(key, now)
 
     def journaled(self, number: int, now: float) -> None:
         self._now = now
-        self.intake.journaled(number)
+        self.intake.journaled(number, now)
 
     def beat(self, now: float) -> None:
         self.intake.look_around(now)
@@ -149,6 +151,7 @@ class Matcher(PacketRole):
 
     def _done(self, message_id: bytes) -> None:
         self.port.journal(PublicationDone(self._now, message_id))
+        self.intake.done(message_id)
 
     # Subscriptions
 

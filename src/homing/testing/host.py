@@ -200,6 +200,15 @@ class SimHost:
         for action, first, second in stalled:
             action(first, second)
 
+    def catch_up(self, held: list[tuple[Any, Any]]) -> None:
+        """What waited behind a cut arrives. A link's order holds in a pause too: what came over
+        it since the pause began came after all that was held."""
+        if self.state == PAUSED:
+            self.stalled[:0] = [(action, argument, None) for action, argument in held]
+            return
+        for action, argument in held:
+            self.sim.dispatch(self, action, argument)
+
     def trace(self, verb: str, about: str, data: bytes = b"") -> None:
         """One line of the simulation's trace."""
         self.sim.trace.note(self.sim.now, self.name, verb, about, data)

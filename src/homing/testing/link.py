@@ -103,8 +103,7 @@ class SimLink(Link):
         """The cut is healed: everything that waited arrives, in order."""
         self.cut = False
         held, self._held = self._held, []
-        for action, argument in held:
-            self.host.sim.dispatch(self.host, action, argument)
+        self.host.catch_up(held)
 
     def drop(self, reason: str) -> None:
         """This end finds the connection gone; its role is told if it ever had it."""
