@@ -3,6 +3,7 @@
 - RecordingLink, RecordingPort, ManualClock: call a role by hand and look at the lists.
 - Simulation: many nodes, a seeded network with faults, virtual time, one thread.
 - FaultPlan and the faults: what goes wrong, as data.
+- fabric: a real broker in this process, for tests of your own clients and workers.
 - explore, seeds, shrink: the same scenario under thousands of seeds.
 """
 
@@ -12,6 +13,7 @@ from homing.testing.clock import EPOCH, ManualClock
 from homing.testing.conditions import LAN, LOCAL, WAN, Conditions, Line
 from homing.testing.disk import Disk, File
 from homing.testing.explore import explore, seeds, shrink
+from homing.testing.fabric import Fabric, fabric
 from homing.testing.failure import SimulationFailure
 from homing.testing.faults import (
     AnyFault,
@@ -45,6 +47,7 @@ __all__ = [
     "Disconnect",
     "Disk",
     "Duplicate",
+    "Fabric",
     "Fault",
     "FaultPlan",
     "File",
@@ -66,6 +69,7 @@ __all__ = [
     "SlowDisk",
     "Trace",
     "explore",
+    "fabric",
     "seeds",
     "shrink",
 ]
