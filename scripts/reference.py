@@ -18,6 +18,7 @@ from homing import errors, metrics
 from homing.cli import PLANES, main, outcome
 from homing.config.catalogue import SETTINGS
 from homing.config.settings import SECTIONS
+from homing.node.instruments import METRICS
 
 PAGES = Path(__file__).parents[1] / "docs" / "reference"
 HELP_COLUMNS = "88"  # what fits a page of the site without scrolling
@@ -46,8 +47,9 @@ what is in effect and where it came from.
 METRICS_HEAD = f"""\
 # Metrics
 
-Every node serves these to Prometheus at `/metrics` (text or OpenMetrics, as the scraper asks),
-each one only where its role counts it. Label values that come from outside are bounded: past
+A node with `node.metrics` set serves these to Prometheus at `/metrics` (text or OpenMetrics, as the
+scraper asks), with `/livez` and `/readyz` beside it, and the figures of its process (`process_*`,
+`python_*`). Each is there only where its role counts it. Label values that come from outside are bounded: past
 {metrics.MAX_CHILDREN} children of one metric the rest share one labelled `{metrics.OVERFLOW}`.
 
 | metric | kind | unit | labels | meaning |
@@ -92,7 +94,7 @@ def metrics_page() -> str:
     """Every metric that is declared."""
     rows = [
         _row(f"`{one.name}`", one.kind, one.unit or "–", ", ".join(one.labels) or "–", one.help)
-        for one in metrics.METRICS
+        for one in METRICS
     ]
     return "\n".join([METRICS_HEAD, *rows, ""])
 

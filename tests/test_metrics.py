@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from homing.metrics import (
     MAX_CHILDREN,
-    METRICS,
     OVERFLOW,
+    Counter,
+    Gauge,
     Histogram,
     Metric,
     Registry,
+    Sample,
     bucket_bounds,
 )
 
@@ -31,14 +33,28 @@ def test_the_same_labels_give_the_same_child() -> None:
     assert registry.counter(REQUESTS, "echo").value == 3
 
 
-def test_a_gauge_can_ask_its_source() -> None:
+def test_a_source_is_asked_at_every_reading() -> None:
     queue = [1, 2, 3]
-    gauge = Registry().gauge(DEPTH)
-    gauge.value = 7
-    assert gauge.read() == 7
-    gauge.source = lambda: len(queue)
-    queue.pop()
-    assert gauge.read() == 2
+    registry = Registry()
+    registry.watch(lambda: [Sample(DEPTH, (), len(queue))])
+    for left in (2, 1, 0):
+        queue.pop()
+        child = registry.read()[DEPTH][()]
+        assert isinstance(child, Gauge)
+        assert child.value == left
+
+
+def test_sources_add_up() -> None:
+    registry = Registry()
+    registry.watch(lambda: [Sample(REQUESTS, ("echo",), 10), Sample(REQUESTS, ("other",), 5)])
+    registry.watch(lambda: [Sample(REQUESTS, ("echo",), 100)])
+    for _ in range(2):
+        values = {
+            labels[0]: child.value
+            for labels, child in registry.read()[REQUESTS].items()
+            if isinstance(child, Counter)
+        }
+        assert values == {"echo": 110, "other": 5}
 
 
 def test_wrong_labels_and_wrong_kinds_are_programming_errors() -> None:
@@ -53,17 +69,8 @@ def test_labels_from_outside_cannot_grow_without_bound() -> None:
     registry = Registry()
     for number in range(3 * MAX_CHILDREN):
         registry.counter(REQUESTS, f"service-{number}").value += 1
-    ((_, children),) = registry.families()
-    assert len(children) == MAX_CHILDREN + 1
+    assert len(registry.read()[REQUESTS]) == MAX_CHILDREN + 1
     assert registry.counter(REQUESTS, OVERFLOW).value == 2 * MAX_CHILDREN
-
-
-def test_a_forgotten_child_is_gone() -> None:
-    registry = Registry()
-    registry.counter(REQUESTS, "echo").value += 1
-    registry.forget(REQUESTS, "echo")
-    registry.forget(REQUESTS, "never")
-    assert registry.counter(REQUESTS, "echo").value == 0
 
 
 @given(DURATIONS)
@@ -121,13 +128,3 @@ def test_odd_durations_are_counted_not_refused() -> None:
     assert histogram.count == 2
     assert histogram.percentile(0.5) < 1e-6 < histogram.percentile(1.0)
     assert Histogram().percentile(0.99) == 0.0
-
-
-def test_declared_names_follow_the_convention() -> None:
-    names = [metric.name for metric in METRICS]
-    assert len(set(names)) == len(names) > 15
-    for metric in METRICS:
-        assert metric.name.startswith("homing_")
-        assert metric.name.endswith("_total") == (metric.kind == "counter")
-        assert metric.name.endswith("_seconds") == (metric.kind == "histogram")
-        assert metric.help.endswith(".")

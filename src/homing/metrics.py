@@ -1,17 +1,22 @@
-"""What a node counts: every metric declared once, with its unit; hot paths just add. Pure.
+"""What a node counts: every metric declared once, with its unit. Pure.
 
-    requests = registry.counter(SERVICE_REQUESTS, "echo")     # once, where the service is made
-    requests.value += 1                                       # on the hot path
-    latency = registry.histogram(SERVICE_SECONDS, "echo")
+Two ways in. Who has figures already gives the registry a source to ask at the moment of a scrape,
+which costs a hot path nothing:
+
+    registry.watch(lambda: [Sample(SERVICE_REQUESTS, (), record.accepts)])
+
+Who has none asks for a child once and adds to it:
+
+    latency = registry.histogram(ROUND_TRIPS, "echo")
     latency.observe(0.00042)
 
-homing.node.metrics gives the registry to Prometheus; docs/reference/metrics.md is written
-from the table at the end of this file.
+homing.node.instruments declares homing's metrics and where each is read; homing.node.metrics gives
+them to Prometheus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 # Label values come from outside (service names, codes): past this many per metric the rest
@@ -39,26 +44,33 @@ class Metric(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
+class Sample(NamedTuple):
+    """A counter's or gauge's value as a source tells it."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+Source = Callable[[], Iterable[Sample]]
+
+
 class Counter:
     """Only grows; add to `value`."""
 
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.value = 0
+        self.value: float = 0
 
 
 class Gauge:
-    """Goes up and down; set `value`, or give a `source` to be asked when read."""
+    """Goes up and down; set `value`."""
 
-    __slots__ = ("source", "value")
+    __slots__ = ("value",)
 
     def __init__(self) -> None:
         self.value: float = 0
-        self.source: Callable[[], float] | None = None
-
-    def read(self) -> float:
-        return self.value if self.source is None else self.source()
 
 
 class Histogram:
@@ -121,6 +133,7 @@ def bucket_bounds(index: int) -> tuple[float, float]:
 
 
 Child = Counter | Gauge | Histogram
+Families = dict[Metric, dict[tuple[str, ...], Child]]
 _KINDS: dict[Kind, type[Counter] | type[Gauge] | type[Histogram]] = {
     "counter": Counter,
     "gauge": Gauge,
@@ -133,115 +146,49 @@ class Registry:
 
     def __init__(self) -> None:
         self._families: dict[Metric, dict[tuple[str, ...], Child]] = {}
+        self._sources: list[Source] = []
+
+    def watch(self, source: Source) -> None:
+        """Ask `source` for its samples at every reading."""
+        self._sources.append(source)
 
     def counter(self, metric: Metric, *labels: str) -> Counter:
-        child = self._child(metric, labels)
+        child = _child(self._families, metric, labels)
         assert isinstance(child, Counter), f"{metric.name} is a {metric.kind}"
         return child
 
     def gauge(self, metric: Metric, *labels: str) -> Gauge:
-        child = self._child(metric, labels)
+        child = _child(self._families, metric, labels)
         assert isinstance(child, Gauge), f"{metric.name} is a {metric.kind}"
         return child
 
     def histogram(self, metric: Metric, *labels: str) -> Histogram:
-        child = self._child(metric, labels)
+        child = _child(self._families, metric, labels)
         assert isinstance(child, Histogram), f"{metric.name} is a {metric.kind}"
         return child
 
-    def forget(self, metric: Metric, *labels: str) -> None:
-        """Drop a child whose subject is gone, such as a peer; unknown ones are ignored."""
-        self._families.get(metric, {}).pop(labels, None)
+    def read(self) -> Families:
+        """Every metric in use, with its children by label values.
 
-    def families(self) -> Iterator[tuple[Metric, dict[tuple[str, ...], Child]]]:
-        """Every metric in use, with its children by label values."""
-        yield from self._families.items()
-
-    def _child(self, metric: Metric, labels: tuple[str, ...]) -> Child:
-        if len(labels) != len(metric.labels):
-            raise ValueError(f"{metric.name} takes labels {metric.labels}, got {labels}")
-        children = self._families.setdefault(metric, {})
-        child = children.get(labels)
-        if child is None:
-            if len(children) >= MAX_CHILDREN:
-                labels = (OVERFLOW,) * len(labels)
-            child = children.setdefault(labels, _KINDS[metric.kind]())
-        return child
+        Samples of the same metric and labels add up; a metric is told or counted, never both.
+        """
+        told: Families = {}
+        for source in self._sources:
+            for metric, labels, value in source():
+                child = _child(told, metric, labels)
+                assert not isinstance(child, Histogram), f"{metric.name} is no single value"
+                child.value += value
+        assert not told.keys() & self._families.keys()
+        return {**self._families, **told}
 
 
-# The declared metrics, by plane: `homing_<room>_<what>_<unit>`, counters end in _total.
-NODE_BUILD = Metric(
-    "homing_build_info", "gauge", "", "Always 1; the version is a label.", ("version",)
-)
-NODE_LINKS = Metric("homing_node_links", "gauge", "links", "Open links.", ("plug",))
-NODE_REFUSED = Metric(
-    "homing_node_refused_links_total",
-    "counter",
-    "links",
-    "Links closed at once for a limit.",
-    ("plug",),
-)
-NODE_TURNS = Metric(
-    "homing_node_turn_seconds", "histogram", "seconds", "Length of a turn of the loop."
-)
-
-SERVICE_REQUESTS = Metric(
-    "homing_service_requests_total", "counter", "requests", "Requests accepted.", ("service",)
-)
-SERVICE_ANSWERED = Metric(
-    "homing_service_answered_total", "counter", "requests", "Reports sent to clients.", ("service",)
-)
-SERVICE_REFUSED = Metric(
-    "homing_service_refused_total",
-    "counter",
-    "requests",
-    "Requests refused, by NAK code.",
-    ("code",),
-)
-SERVICE_REPOSTED = Metric(
-    "homing_service_reposted_total", "counter", "requests", "Requests handed to a peer.", ("peer",)
-)
-SERVICE_WAITING = Metric(
-    "homing_service_waiting", "gauge", "requests", "Requests without a worker.", ("service",)
-)
-SERVICE_WORKERS = Metric(
-    "homing_service_workers", "gauge", "workers", "Workers known.", ("service",)
-)
-SERVICE_SECONDS = Metric(
-    "homing_service_request_seconds",
-    "histogram",
-    "seconds",
-    "Request in to report out.",
-    ("service",),
-)
-
-PUSH_PUBLICATIONS = Metric(
-    "homing_push_publications_total", "counter", "publications", "Publications accepted."
-)
-PUSH_MATCHES = Metric(
-    "homing_push_matches_total", "counter", "subscriptions", "Subscriptions matched."
-)
-PUSH_MATCH_SECONDS = Metric(
-    "homing_push_match_seconds", "histogram", "seconds", "Time to match one publication."
-)
-PUSH_SUBSCRIPTIONS = Metric(
-    "homing_push_subscriptions", "gauge", "subscriptions", "Subscriptions in the index."
-)
-PUSH_SUBSCRIBERS = Metric("homing_push_subscribers", "gauge", "clients", "Subscribers connected.")
-PUSH_DELIVERIES = Metric("homing_push_deliveries_total", "counter", "pushes", "Pushes sent.")
-PUSH_REDELIVERIES = Metric(
-    "homing_push_redeliveries_total", "counter", "pushes", "Pushes sent again after a resume."
-)
-PUSH_DROPPED = Metric(
-    "homing_push_dropped_total", "counter", "pushes", "Pushes dropped for slow subscribers."
-)
-
-JOURNAL_EVENTS = Metric("homing_journal_events_total", "counter", "events", "Events appended.")
-JOURNAL_BYTES = Metric("homing_journal_written_bytes_total", "counter", "bytes", "Bytes written.")
-JOURNAL_COMMITS = Metric(
-    "homing_journal_commit_seconds", "histogram", "seconds", "Write and sync of one group."
-)
-
-METRICS: tuple[Metric, ...] = tuple(
-    value for value in list(globals().values()) if type(value) is Metric
-)
+def _child(families: Families, metric: Metric, labels: tuple[str, ...]) -> Child:
+    if len(labels) != len(metric.labels):
+        raise ValueError(f"{metric.name} takes labels {metric.labels}, got {labels}")
+    children = families.setdefault(metric, {})
+    child = children.get(labels)
+    if child is None:
+        if len(children) >= MAX_CHILDREN:
+            labels = (OVERFLOW,) * len(labels)
+        child = children.setdefault(labels, _KINDS[metric.kind]())
+    return child

@@ -8,15 +8,13 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from homing.metrics import (
-    METRICS,
-    NODE_LINKS,
-    SERVICE_REFUSED,
-    SERVICE_REQUESTS,
-    SERVICE_SECONDS,
-    Registry,
-)
+from homing.metrics import Metric, Registry, Sample
+from homing.node.instruments import METRICS
 from homing.node.metrics import Exposition
+
+REQUESTS = Metric("homing_test_requests_total", "counter", "requests", "Requests.", ("service",))
+LINKS = Metric("homing_test_links", "gauge", "links", "Links.", ("plug",))
+SECONDS = Metric("homing_test_seconds", "histogram", "seconds", "Durations.", ("service",))
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -33,17 +31,17 @@ def _samples(page: bytes, openmetrics: bool) -> dict[tuple[str, tuple[str, ...]]
 @pytest.mark.parametrize("accept", ["", "text/plain", OPENMETRICS])
 def test_counters_gauges_and_histograms_read_back(accept: str) -> None:
     registry = Registry()
-    registry.counter(SERVICE_REQUESTS, 'e"c\\h\no').value += 3
-    registry.gauge(NODE_LINKS, "localfe").source = lambda: 12
-    latency = registry.histogram(SERVICE_SECONDS, "echo")
+    registry.counter(REQUESTS, 'e"c\\h\no').value += 3
+    registry.watch(lambda: [Sample(LINKS, ("localfe",), 12)])
+    latency = registry.histogram(SECONDS, "echo")
     for seconds in (0.000010, 0.0005, 2.0, 1000.0):
         latency.observe(seconds)
     page, content_type = Exposition(registry).render(accept)
     assert ("openmetrics" in content_type) == (accept == OPENMETRICS)
     samples = _samples(page, accept == OPENMETRICS)
-    assert samples["homing_service_requests_total", ('e"c\\h\no',)] == 3
-    assert samples["homing_node_links", ("localfe",)] == 12
-    name = "homing_service_request_seconds"
+    assert samples["homing_test_requests_total", ('e"c\\h\no',)] == 3
+    assert samples["homing_test_links", ("localfe",)] == 12
+    name = "homing_test_seconds"
     assert samples[f"{name}_bucket", ("+Inf", "echo")] == samples[f"{name}_count", ("echo",)] == 4
     assert samples[f"{name}_bucket", ("1.6e-05", "echo")] == 1
     assert samples[f"{name}_bucket", ("0.001024", "echo")] == 2
@@ -63,17 +61,26 @@ def test_every_declared_metric_can_be_shown(openmetrics: bool) -> None:
         assert metric.name in names or f"{metric.name}_count" in names
 
 
-def test_the_process_and_the_build_are_shown() -> None:
+def test_the_process_is_shown() -> None:
     page, _ = Exposition(Registry()).render()
     assert b"process_resident_memory_bytes" in page
-    assert b'homing_build_info{version="' in page
 
 
 def test_a_scrape_sees_what_was_counted_since_the_last() -> None:
     registry = Registry()
     exposition = Exposition(registry)
-    refused = registry.counter(SERVICE_REFUSED, "queue-full")
+    requests = registry.counter(REQUESTS, "echo")
     for number in (1, 2, 3):
-        refused.value += 1
+        requests.value += 1
         samples = _samples(exposition.render()[0], False)
-        assert samples["homing_service_refused_total", ("queue-full",)] == number
+        assert samples["homing_test_requests_total", ("echo",)] == number
+
+
+def test_declared_names_follow_the_convention() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names) > 15
+    for metric in METRICS:
+        assert metric.name.startswith("homing_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.name.endswith("_seconds") == (metric.kind == "histogram")
+        assert metric.help.endswith(".")

@@ -215,6 +215,9 @@ class Node(Struct, frozen=True, kw_only=True):
     log_format: Annotated[
         Literal["auto", "human", "json"], choice("auto: human on a terminal, JSON otherwise")
     ] = "auto"
+    metrics: Annotated[
+        str, text("where this node serves /metrics, /livez and /readyz; empty: nowhere")
+    ] = ""
     max_connections: Annotated[
         int,
         count("per listener; past it new ones are closed at once, so that those served stay so", 1),

@@ -79,6 +79,7 @@ class Host:
         self.held_bytes = 0
         self.held_limit = held_limit
         self.journal_writer: JournalWriter | None = None
+        self.draining = False
         self._reconnect = reconnect
         self._listeners: list[Listener] = []
         self._dials: dict[tuple[str, str], Dial] = {}
@@ -182,6 +183,7 @@ class Host:
 
     async def drain(self, deadline: float) -> None:
         """Accept nothing new, let the role finish until `deadline`, then close everything."""
+        self.draining = True
         for listener in self._listeners:
             listener.close()
         if isinstance(self.role, Draining):

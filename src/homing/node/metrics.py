@@ -10,15 +10,13 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-import homing
-from homing.metrics import NODE_BUILD, Child, Counter, Gauge, Histogram, Metric, Registry
+from homing.metrics import Child, Counter, Gauge, Histogram, Metric, Registry
 
 
 class Exposition:
-    """What one node shows to a scraper: its registry, its process, its build."""
+    """What one node shows to a scraper: its registry and its process."""
 
     def __init__(self, registry: Registry) -> None:
-        registry.gauge(NODE_BUILD, homing.__version__).value = 1
         self._all = CollectorRegistry(auto_describe=False)
         self._all.register(_Collector(registry))
         ProcessCollector(registry=self._all)
@@ -38,7 +36,7 @@ class _Collector(Collector):
         self._registry = registry
 
     def collect(self) -> Iterator[Family]:
-        for metric, children in self._registry.families():
+        for metric, children in self._registry.read().items():
             yield _family(metric, children)
 
 
@@ -49,17 +47,15 @@ def _family(metric: Metric, children: dict[tuple[str, ...], Child]) -> Family:
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     family = kind(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
     for labels, child in children.items():
-        if isinstance(child, Counter):
-            family.add_metric(labels, child.value)
-        elif isinstance(child, Gauge):
-            family.add_metric(labels, child.read())
+        assert isinstance(child, Counter | Gauge)  # Registry made it of the metric's own kind
+        family.add_metric(labels, child.value)
     return family
 
 
 def _histograms(metric: Metric, children: dict[tuple[str, ...], Child]) -> Family:
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for labels, child in children.items():
-        assert isinstance(child, Histogram)  # Registry made it of the metric's own kind
+        assert isinstance(child, Histogram)
         buckets = [(f"{bound:g}", float(below)) for bound, below in child.cumulative()]
         family.add_metric(labels, [*buckets, ("+Inf", float(child.count))], child.total)
     return family
