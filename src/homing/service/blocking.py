@@ -12,6 +12,7 @@ A thread of its own runs the loop of each client, so it may be used from several
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
@@ -199,5 +200,9 @@ class Worker(AsyncWorker):
 
     def stop(self) -> None:
         """Take no more work; may be called from any thread."""
-        if self._running is not None:
-            self._running.call_soon_threadsafe(super().stop)
+        loop = self._running
+        if loop is None:
+            super().stop()
+            return
+        with contextlib.suppress(RuntimeError):  # it ended meanwhile
+            loop.call_soon_threadsafe(super().stop)

@@ -100,7 +100,8 @@ class Client:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = float("inf")
         self._pulse: asyncio.TimerHandle | None = None
-        self._pings = 0
+        self._pings = 0  # those that nothing was heard since
+        self._pinged = 0.0
         self._connected: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -383,16 +384,19 @@ class Client:
         """While something is under way: does the broker still live?"""
         self._pulse = None
         if not len(self._asking):
-            self._pings = 0
             return
-        if self._lifeline.silence() < self._heartbeat:
+        loop = asyncio.get_running_loop()
+        heard = self._lifeline.heard
+        if heard >= self._pinged:
             self._pings = 0
-        elif self._pings >= LIVENESS:
-            self._pings = 0
+        if self._pings >= LIVENESS:
             self._lifeline.drop("the broker is silent")
-        elif self._lifeline.ping(self._heartbeat * LIVENESS):
-            self._pings += 1
-        self._pulse = asyncio.get_running_loop().call_later(self._heartbeat, self._beat)
+        elif heard < loop.time() - self._heartbeat / 2:
+            # Counted from the first that stays unanswered: an idle connection is no silent one.
+            if self._lifeline.ping(self._heartbeat * LIVENESS):
+                self._pings += 1
+            self._pinged = loop.time()
+        self._pulse = loop.call_later(self._heartbeat, self._beat)
 
     # -- what the lifeline tells --------------------------------------------------------------
 

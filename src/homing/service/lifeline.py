@@ -91,11 +91,10 @@ class Lifeline:
         if self._stream is not None:
             self._stream.send(image)
 
-    def silence(self) -> float:
-        """Seconds since the peer last sent a byte; 0 when there is no peer."""
-        if self._stream is None:
-            return 0.0
-        return self._stream.loop.time() - self._stream.heard
+    @property
+    def heard(self) -> float:
+        """When, on the loop's clock, the peer last sent a byte; infinity when there is no peer."""
+        return float("inf") if self._stream is None else self._stream.heard
 
     def ping(self, ttl: float) -> bool:
         """Ask the peer for a sign of life; a 3.0 peer need not know how, and is not asked."""

@@ -164,13 +164,14 @@ class Station:
 
     def _pulse(self) -> None:
         """A heartbeat, unless an answer said as much; and is the broker's still there?"""
-        if self._lifeline.silence() > self._interval * self._liveness:
+        loop = asyncio.get_running_loop()
+        if self._lifeline.heard < loop.time() - self._interval * self._liveness:
             self._lifeline.drop("the broker is silent")
             return
         if not self._spoke:
             self._lifeline.send(mdp.HEARTBEATS[self._dialect])
         self._spoke = False
-        self._beat = asyncio.get_running_loop().call_later(self._interval, self._pulse)
+        self._beat = loop.call_later(self._interval, self._pulse)
 
     # -- requests ---------------------------------------------------------------------------
 

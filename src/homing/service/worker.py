@@ -84,6 +84,7 @@ class Worker:
         self._threads = 0
         self._processes = 0
         self._end: asyncio.Future[None] | None = None
+        self._stopping = False
         self._announced: set[str] = set()
         self._ready = asyncio.Event()
 
@@ -126,6 +127,8 @@ class Worker:
         if not self._offers:
             raise ValueError("a worker without a service: use @worker.service(name)")
         self._end = asyncio.get_running_loop().create_future()
+        if self._stopping:
+            self._end.set_result(None)
         self._open_pools()
         stations = [self._station(name) for name in self._offers]
         try:
@@ -136,6 +139,7 @@ class Worker:
             await asyncio.gather(*(each.stop(grace) for each in stations))
             self._announced.clear()
             self._ready.clear()
+            self._stopping = False
             for pool in self._pools.values():
                 pool.shutdown(wait=False, cancel_futures=True)
             self._pools.clear()
@@ -156,7 +160,8 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Take no more work; `run` returns when what is under way is done."""
+        """Take no more work; `run` returns when what is under way is done, or as soon as it begins."""
+        self._stopping = True
         if self._end is not None and not self._end.done():
             self._end.set_result(None)
 

@@ -58,8 +58,8 @@ _GREETING_BYTES = 64
 _VERSION = (3, 1)
 MAX_IDENTITY = 255
 
-# Twice the largest frame homing promises to carry (16 MiB): room for a few of them together.
-MAX_MESSAGE = 32 << 20
+# What a broker forwards unless told otherwise (64 MiB), and room for the envelope around it.
+MAX_MESSAGE = 65 << 20
 # Majordomo needs eight and a body; a thousand leaves room for multi-part bodies while a flood
 # of empty frames stays cheap to refuse.
 MAX_FRAMES = 1024
