@@ -15,7 +15,7 @@ from homing.journal.events import Event
 from homing.journal.log import Limits, Log
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SKEW = 1_700_000_000_000_000  # µs: what the wall clock is ahead of the monotonic one
 
@@ -51,6 +51,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+ToFrame = Callable[..., "DataFrame"]
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> ToFrame:
+    """Events as Spark sees them, numbered from `first`, without a journal in between."""
+    import pyarrow as pa
+
+    from homing.journal.columns import batch
+    from homing.pipeline.schema import EVENTS
+
+    def make(*events: Event, node: bytes = b"node0001", first: int = 1) -> DataFrame:
+        rows = pa.Table.from_batches([batch(node, [(first, SKEW, events)])])
+        return spark.createDataFrame(rows, EVENTS)
+
+    return make
 
 
 WriteJournal = Callable[..., Log]

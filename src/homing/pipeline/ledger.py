@@ -1,0 +1,180 @@
+"""Job `ledger`: is every request and every publication accounted for?
+
+A request owes exactly one end. A publication owes a match, and each client it was matched to
+owes exactly one first delivery, a place in a durable queue, or a recorded drop. Whatever
+breaks this is one row of the audit:
+
+    lost        accepted or matched, and nothing came of it within `grace`
+    duplicate   two ends, or two first deliveries
+    orphaned    an end, a delivery or an acknowledgement of something nobody accepted
+    late        delivered later than `late` after its acceptance
+    unrecorded  a node says itself that it left events out (its disk was full)
+
+Grace is counted on the clock of the node that owes the record, by its own latest event, so that
+neither a clock that is off nor a journal that is still being read makes a loss. A connector that
+says nothing any more is given `skew` on top, counted on the others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+COLUMNS = ("problem", "plane", "node", "key", "client", "at", "detail")
+_ACCOUNTED = ("delivered", "redelivered", "dropped", "deliveryqueued")
+
+
+class Terms(NamedTuple):
+    """What is allowed, in seconds."""
+
+    grace: float = 60.0
+    late: float = 60.0
+    skew: float = 600.0
+
+
+DEFAULT_TERMS = Terms()
+
+
+def audit(
+    events: DataFrame,
+    requests: DataFrame,
+    publications: DataFrame,
+    matched: DataFrame,
+    matches: DataFrame,
+    deliveries: DataFrame,
+    terms: Terms = DEFAULT_TERMS,
+) -> DataFrame:
+    """Tables in, one row for every violation out; none if all is well."""
+    horizon = events.groupBy("node").agg(F.max("at").alias("horizon"))
+    return (
+        audit_requests(requests, horizon, terms)
+        .unionByName(audit_publications(publications, matched, horizon, terms))
+        .unionByName(audit_deliveries(publications, matches, deliveries, horizon, terms))
+        .unionByName(_unrecorded(events))
+    )
+
+
+def audit_requests(requests: DataFrame, horizon: DataFrame, terms: Terms) -> DataFrame:
+    """The service plane."""
+    each = (
+        requests.where("request is not null")
+        .groupBy("node", "request")
+        .agg(
+            F.sum("ends").alias("ends"),
+            F.min("accepted_at").alias("accepted_at"),
+            F.max("ended_at").alias("ended_at"),
+            F.max("service").alias("service"),
+            F.max("client").alias("client"),
+            F.max("outcome").alias("outcome"),
+        )
+        .join(F.broadcast(horizon), "node", "left")
+    )
+    problem = (
+        F.when(F.col("accepted_at").isNull(), "orphaned")
+        .when(F.col("ends") > 1, "duplicate")
+        .when((F.col("ends") == 0) & (F.col("outcome") == "forgotten"), "lost")
+        .when((F.col("ends") == 0) & _waited("accepted_at", terms), "lost")
+    )
+    told = F.concat_ws(
+        " ", F.lit("service"), "service", F.lit("outcome"), "outcome", F.lit("ends"), "ends"
+    )
+    return _rows(
+        each, problem, "service", F.col("request").cast("string"), "accepted_at", "ended_at", told
+    )
+
+
+def audit_publications(
+    publications: DataFrame, matched: DataFrame, horizon: DataFrame, terms: Terms
+) -> DataFrame:
+    """Every publication that was accepted was matched."""
+    known = matched.select("id").distinct().withColumn("matched", F.lit(True))
+    each = (
+        publications.join(known, "id", "left")
+        .join(F.broadcast(horizon), "node", "left")
+        .withColumn("client", F.col("publisher"))
+    )
+    problem = F.when(F.col("matched").isNull() & _waited("accepted_at", terms), "lost")
+    return _rows(
+        each, problem, "push", F.col("id"), "accepted_at", "accepted_at", F.lit("never matched")
+    )
+
+
+def audit_deliveries(
+    publications: DataFrame,
+    matches: DataFrame,
+    deliveries: DataFrame,
+    horizon: DataFrame,
+    terms: Terms,
+) -> DataFrame:
+    """Every client of every publication, once."""
+    accepted = publications.groupBy("id").agg(F.min("accepted_at").alias("accepted_at"))
+    theirs = horizon.withColumnRenamed("node", "connector")
+    anyone = horizon.agg(F.max("horizon").alias("latest"))
+    each = (
+        _steps(matches, deliveries)
+        .groupBy("id", "client")
+        .agg(
+            F.max("node").alias("node"),
+            F.max("connector").alias("connector"),
+            F.min("at").alias("at"),
+            F.max(F.when(F.col("step") == "matched", F.col("at"))).alias("matched_at"),
+            F.min(F.when(F.col("step") == "delivered", F.col("at"))).alias("delivered_at"),
+            F.count(F.when(F.col("step") == "delivered", 1)).alias("first_deliveries"),
+            F.count(F.when(F.col("step").isin(*_ACCOUNTED), 1)).alias("accounted"),
+            F.count(F.when(F.col("step") == "deliveryqueued", 1)).alias("queued"),
+        )
+        .join(accepted, "id", "left")
+        .join(F.broadcast(theirs), "connector", "left")
+        .crossJoin(F.broadcast(anyone))
+    )
+    lag = F.unix_micros("delivered_at") - F.unix_micros("accepted_at")
+    silence = F.unix_micros("latest") - F.unix_micros("matched_at")
+    silent = silence > int((terms.grace + terms.skew) * 1e6)
+    problem = (
+        F.when(F.col("matched_at").isNull(), "orphaned")
+        .when(F.col("first_deliveries") > 1, "duplicate")
+        .when((F.col("accounted") == 0) & (_waited("matched_at", terms) | silent), "lost")
+        .when((F.col("queued") == 0) & (lag > int(terms.late * 1e6)), "late")
+    )
+    told = F.concat_ws(
+        " ", F.lit("deliveries"), "first_deliveries", F.lit("lag_ms"), (lag / 1000).cast("bigint")
+    )
+    return _rows(each, problem, "push", F.col("id"), "matched_at", "at", told)
+
+
+def _steps(matches: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Everything that happened to a publication and a client, one row each."""
+    found = matches.withColumn("step", F.lit("matched")).withColumn("at", F.col("matched_at"))
+    done = deliveries.withColumn("connector", F.col("node"))
+    columns = ("id", "client", "step", "node", "connector", "at")
+    return found.select(*columns).unionByName(done.select(*columns))
+
+
+def _unrecorded(events: DataFrame) -> DataFrame:
+    gaps = events.where("kind = 'Gap'").withColumn("client", F.lit(None).cast("string"))
+    told = F.concat_ws(" ", "count", F.lit("events left out"))
+    key = F.col("number").cast("string")
+    return _rows(gaps, F.lit("unrecorded"), "node", key, "at", "at", told)
+
+
+def _waited(column: str, terms: Terms) -> Column:
+    """Grace is over on the clock of the node that would have recorded the rest."""
+    waited = F.unix_micros("horizon") - F.unix_micros(column) > int(terms.grace * 1e6)
+    return F.coalesce(waited, F.lit(False))
+
+
+def _rows(
+    each: DataFrame, problem: Column, plane: str, key: Column, first: str, other: str, told: Column
+) -> DataFrame:
+    found = each.select(
+        problem.alias("problem"),
+        F.lit(plane).alias("plane"),
+        "node",
+        key.alias("key"),
+        "client",
+        F.coalesce(F.col(first), F.col(other)).alias("at"),
+        told.alias("detail"),
+    )
+    return found.where("problem is not null")

@@ -1,0 +1,135 @@
+"""Tables on disk: which there are, where, and which of their batches count.
+
+    <root>/events/batch=7/…          every table is a directory of batches
+    <root>/_state/requests/batch=7/  events that a later batch will finish
+    <root>/_batches/batch=7/         written last: batch 7 of every table is complete
+    <root>/_checkpoint/              how far the stream has come (Spark's own)
+
+A batch that has its marker is never written again, one without is overwritten whole: so a
+driver killed anywhere leaves neither loss nor duplicate, and readers, who take only batches
+that have their marker, see all tables move together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from homing.errors import PipelineError
+from homing.pipeline import intervals, publications, requests
+from homing.pipeline.schema import EVENTS
+
+Transformation = Callable[[DataFrame], DataFrame]
+Keep = Callable[[DataFrame, DataFrame], DataFrame]
+
+_MARKERS = "batch bigint, events bigint, states array<string>"
+
+
+class Table(NamedTuple):
+    """A table made from events; with `keep`, what is open is carried to the next batch."""
+
+    name: str
+    kinds: Sequence[str]
+    make: Transformation
+    keep: Keep | None = None
+
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        Table("requests", requests.KINDS, requests.requests, requests.still_open),
+        Table("publications", ("PublicationAccepted",), publications.publications),
+        Table("matched", ("PublicationMatched",), publications.matched),
+        Table("matches", ("PublicationMatched",), publications.matches),
+        Table("deliveries", publications.DELIVERY_KINDS, publications.deliveries),
+        Table(
+            "subscriptions",
+            intervals.SUBSCRIPTION_KINDS,
+            intervals.subscriptions,
+            intervals.still_open,
+        ),
+        Table("sessions", intervals.SESSION_KINDS, intervals.sessions, intervals.still_open),
+    )
+}
+
+
+class Marker(NamedTuple):
+    """A complete batch, and the tables whose state it wrote."""
+
+    batch: int
+    events: int
+    states: tuple[str, ...]
+
+
+class Tables:
+    """The tables below one root, in any file format this Spark writes."""
+
+    def __init__(self, spark: SparkSession, root: str, file_format: str = "parquet") -> None:
+        self.spark = spark
+        self.root = root.rstrip("/")
+        self.format = file_format
+
+    @property
+    def checkpoint(self) -> str:
+        """Spark's own notes; they belong to these tables and go where they go."""
+        return f"{self.root}/_checkpoint"
+
+    def read(self, name: str) -> DataFrame:
+        """A table as of its last complete batch, what is still open included."""
+        if name != "events" and name not in TABLES:
+            raise PipelineError(f"no table {name!r}", hint=f"there are events, {', '.join(TABLES)}")
+        markers = self.markers()
+        found = self._batches(name, markers)
+        table = TABLES.get(name)
+        if table is None or table.keep is None:
+            return found
+        return found.unionByName(table.make(self.state(name, markers)))
+
+    def _batches(self, name: str, markers: list[Marker]) -> DataFrame:
+        last = markers[-1].batch if markers else -1
+        found = self._load(f"{self.root}/{name}")
+        if found is None:
+            empty = self.spark.createDataFrame([], EVENTS)
+            return empty if name == "events" else TABLES[name].make(empty)
+        return found.where(F.col("batch") <= last).drop("batch")
+
+    def state(self, name: str, markers: list[Marker]) -> DataFrame:
+        """The events that wait for a later batch."""
+        batch = next((each.batch for each in reversed(markers) if name in each.states), None)
+        if batch is None:
+            return self.spark.createDataFrame([], EVENTS)
+        path = f"{self.root}/_state/{name}/batch={batch}"
+        return self.spark.read.format(self.format).schema(EVENTS).load(path)
+
+    def markers(self) -> list[Marker]:
+        """Every complete batch, oldest first."""
+        found = self._load(f"{self.root}/_batches", _MARKERS)
+        rows = [] if found is None else found.collect()
+        return sorted(Marker(row.batch, row.events, tuple(row.states)) for row in rows)
+
+    def write(self, frame: DataFrame, place: str, batch: int) -> None:
+        """One table's part of a batch, whole, instead of whatever is there."""
+        path = f"{self.root}/{place}/batch={batch}"
+        frame.write.format(self.format).mode("overwrite").save(path)
+
+    def complete(self, marker: Marker) -> None:
+        """Say that a batch counts."""
+        row = self.spark.createDataFrame(
+            [(marker.batch, marker.events, list(marker.states))], _MARKERS
+        )
+        self.write(row.coalesce(1).drop("batch"), "_batches", marker.batch)
+
+    def _load(self, path: str, schema: str | None = None) -> DataFrame | None:
+        reader = self.spark.read.format(self.format)
+        if schema is not None:
+            reader = reader.schema(schema)
+        try:
+            return reader.load(path)
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return None
+            raise

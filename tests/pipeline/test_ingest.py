@@ -1,0 +1,75 @@
+"""Ingest: journals into tables, in steps, each event once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from homing.errors import PipelineError
+from homing.journal.events import RequestAnswered
+from homing.pipeline import ingest
+from homing.pipeline.tables import TABLES, Marker, Tables
+from tests.pipeline.conftest import SKEW, ToFrame, WriteJournal
+from tests.pipeline.test_push_tables import CHANGES
+from tests.pipeline.test_requests import STORY
+
+
+def run(tables: Tables, journal: Path, **options: int) -> None:
+    query = ingest.start(tables, str(journal), **options)  # type: ignore[arg-type]
+    assert query.awaitTermination(200)
+
+
+def test_incremental_runs_add_up(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    tables = Tables(spark, str(tmp_path / "tables"))
+    assert tables.read("requests").count() == 0
+    log = write_journal(tmp_path / "journal/broker", STORY[:4], STORY[4:7])
+    write_journal(tmp_path / "journal/connector", CHANGES, node=b"node0002")
+    run(tables, tmp_path / "journal", max_events=4)
+    assert len(tables.markers()) >= 2
+    assert outcomes(tables) == {1: "answered", 2: "answered", 3: "open", 4: "open"}
+    log.append(STORY[7:], SKEW)
+    log.append([RequestAnswered(9.0, 4, b"w", 1)], SKEW)
+    run(tables, tmp_path / "journal")
+    assert outcomes(tables) == {
+        1: "answered",
+        2: "answered",
+        3: "timeout",
+        4: "answered",
+        None: "queue-full",
+    }
+    assert tables.read("subscriptions").count() == 6
+    events = tables.read("events")
+    assert events.count() == len(STORY) + 1 + len(CHANGES)
+    assert events.select("node", "number").distinct().count() == events.count()
+
+
+def outcomes(tables: Tables) -> dict[int | None, str]:
+    return {row.request: row.outcome for row in tables.read("requests").collect()}
+
+
+def test_a_batch_counts_once_and_only_when_complete(
+    spark: SparkSession, tmp_path: Path, frame: ToFrame
+) -> None:
+    tables = Tables(spark, str(tmp_path / "tables"))
+    ingest.write_batch(tables, frame(*STORY[:5]), 0)
+    half = frame(*STORY[5:], first=6)
+    tables.write(half, "events", 1)  # as a driver killed in the middle of batch 1 leaves it
+    assert tables.read("events").count() == 5
+    ingest.write_batch(tables, half, 1)
+    ingest.write_batch(tables, half, 1)  # restarted after the marker, before Spark's own note
+    assert tables.read("events").count() == len(STORY)
+    assert tables.markers() == [Marker(0, 5, ("requests",)), Marker(1, 5, ("requests",))]
+
+
+def test_every_table_can_be_read_before_there_is_anything(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = Tables(spark, str(tmp_path / "none"))
+    for name in ("events", *TABLES):
+        assert tables.read(name).columns
+    with pytest.raises(PipelineError, match="no table 'orders'"):
+        tables.read("orders")

@@ -1,0 +1,119 @@
+"""The ledger: silent when all is accounted for, and naming every violation when not."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from homing.journal.events import (
+    Acknowledged,
+    Delivered,
+    DeliveryQueued,
+    Dropped,
+    Event,
+    Gap,
+    NodeStarted,
+    NodeStopped,
+    PublicationAccepted,
+    PublicationMatched,
+    Redelivered,
+    RequestAccepted,
+    RequestAnswered,
+    RequestRefused,
+)
+from homing.pipeline.ledger import DEFAULT_TERMS, Terms, audit
+from homing.pipeline.publications import deliveries, matched, matches, publications
+from homing.pipeline.requests import requests
+from tests.pipeline.conftest import ToFrame
+
+PLACE = b"connect1"
+ALICE, BOB, CAROL = b"a" * 12, b"b" * 12, b"c" * 12
+
+
+def key(i: int) -> bytes:
+    return i.to_bytes(12, "big")
+
+
+def published(i: int, at: float, *clients: bytes) -> list[Event]:
+    places = b"".join(client + PLACE for client in clients)
+    return [
+        PublicationAccepted(at, key(i), b"p", b"{}", b""),
+        PublicationMatched(at + 0.1, key(i), places, len(clients)),
+    ]
+
+
+def problems(events: DataFrame, terms: Terms = DEFAULT_TERMS) -> set[tuple[str, str, str | None]]:
+    found = audit(
+        events,
+        requests(events),
+        publications(events),
+        matched(events),
+        matches(events),
+        deliveries(events),
+        terms,
+    )
+    return {(row.problem, row.key, row.client) for row in found.collect()}
+
+
+def test_all_is_well(frame: ToFrame) -> None:
+    events: list[Event] = [
+        RequestAccepted(1.0, b"echo", b"c", 1),  # 1
+        RequestAnswered(2.0, 1, b"w", 1),
+        RequestAccepted(3.0, b"echo", b"c", 1),  # 3
+        RequestRefused(4.0, 3, b"timeout"),
+        RequestRefused(4.5, 0, b"queue-full", b"echo", b"c"),
+        *published(1, 5.0, ALICE, BOB, CAROL),
+        Delivered(6.0, key(1), ALICE),
+        DeliveryQueued(6.0, key(1), BOB, b"{}", b""),
+        Redelivered(500.0, key(1), BOB),
+        Acknowledged(501.0, key(1), ALICE + BOB),
+        Dropped(502.0, key(1), CAROL, b"slow"),
+        *published(2, 600.0),
+        RequestAccepted(990.0, b"echo", b"c", 1),  # still within grace
+        *published(3, 995.0, ALICE),
+        NodeStopped(1000.0),
+    ]
+    assert problems(frame(*events)) == set()
+
+
+def test_every_violation_is_named(frame: ToFrame) -> None:
+    events: list[Event] = [
+        RequestAccepted(1.0, b"echo", b"c1", 1),  # 1: lost in a restart
+        NodeStarted(2.0, b"broker"),
+        RequestAccepted(3.0, b"echo", b"c3", 1),  # 3: lost
+        RequestAccepted(3.0, b"echo", b"c4", 1),  # 4: answered twice
+        RequestAnswered(4.0, 4, b"w", 1),
+        RequestAnswered(4.1, 4, b"w", 1),
+        RequestAnswered(5.0, 99, b"w", 1),  # nobody's
+        PublicationAccepted(6.0, key(1), b"p", b"{}", b""),  # never matched
+        *published(2, 7.0, ALICE, BOB, CAROL),
+        Delivered(8.0, key(2), ALICE),
+        Delivered(9.0, key(2), ALICE),  # twice
+        Delivered(700.0, key(2), CAROL),  # late; and BOB gets nothing
+        Delivered(10.0, key(9), ALICE),  # nobody's
+        Gap(11.0, 7),
+        NodeStopped(1000.0),
+    ]
+    assert problems(frame(*events)) == {
+        ("lost", "1", "c1"),
+        ("lost", "3", "c3"),
+        ("duplicate", "4", "c4"),
+        ("orphaned", "99", None),
+        ("lost", key(1).hex(), "p"),
+        ("duplicate", key(2).hex(), ALICE.hex()),
+        ("lost", key(2).hex(), BOB.hex()),
+        ("late", key(2).hex(), CAROL.hex()),
+        ("orphaned", key(9).hex(), ALICE.hex()),
+        ("unrecorded", "16", None),
+    }
+
+
+def test_clock_skew_between_nodes_makes_no_loss(frame: ToFrame) -> None:
+    """A connector ten minutes behind has not yet recorded; its own clock says so."""
+    matcher = frame(*published(1, 1000.0, ALICE), NodeStopped(1100.0))
+    connector = frame(NodeStopped(400.0), node=PLACE)
+    assert problems(matcher.unionByName(connector)) == set()
+    lost = {("lost", key(1).hex(), ALICE.hex())}
+    later = frame(NodeStopped(400.0), NodeStopped(1100.0), node=PLACE)
+    assert problems(matcher.unionByName(later)) == lost
+    others = frame(NodeStopped(2000.0), node=b"node0003")  # it is silent for too long
+    assert problems(matcher.unionByName(connector).unionByName(others)) == lost

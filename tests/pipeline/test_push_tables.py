@@ -1,0 +1,113 @@
+"""Tables of the push plane: publications, matches, deliveries, subscriptions, sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from homing.journal.events import (
+    Acknowledged,
+    Delivered,
+    Dropped,
+    Event,
+    PublicationAccepted,
+    PublicationMatched,
+    Redelivered,
+    SessionClosed,
+    SessionOpened,
+    SubscriptionRemoved,
+    SubscriptionSet,
+)
+from homing.pipeline import intervals
+from homing.pipeline.publications import deliveries, matched, matches, publications
+from tests.pipeline.conftest import ToFrame
+
+ID, ALICE, BOB, PLACE = b"i" * 12, b"a" * 12, b"b" * 12, b"connect1"
+A, B = ALICE.hex(), BOB.hex()
+
+
+def test_publications_matches_and_deliveries(frame: ToFrame) -> None:
+    events: list[Event] = [
+        PublicationAccepted(1.0, ID, b"p", b'{"price": 12.5, "ok": true}', b"hello"),
+        PublicationAccepted(1.1, ID, b"p", b"not json", b""),
+        PublicationMatched(1.2, ID, ALICE + PLACE + BOB + PLACE, 3),
+        Delivered(1.3, ID, ALICE + BOB),
+        Redelivered(1.4, ID, BOB),
+        Acknowledged(1.5, ID, ALICE),
+        Dropped(1.6, ID, BOB, b"slow"),
+    ]
+    source = frame(*events)
+    found = publications(source).selectExpr(
+        "id", "attrs", "size", "variant_get(attributes, '$.price', 'double') as price", "number"
+    )
+    good, bad = sorted(found.collect(), key=lambda row: row.number)
+    assert (good.attrs, good.price, good.size) == ({"price": "12.5", "ok": "true"}, 12.5, 5)
+    assert (bad.attrs, bad.price) == (None, None)
+    assert {(row.client, row.connector) for row in matches(source).collect()} == {
+        (A, PLACE.hex()),
+        (B, PLACE.hex()),
+    }
+    [row] = matched(source).collect()
+    assert (row.clients, row.subscriptions) == (2, 3)
+    assert sorted((row.step, row.client, row.reason) for row in deliveries(source).collect()) == [
+        ("acknowledged", A, None),
+        ("delivered", A, None),
+        ("delivered", B, None),
+        ("dropped", B, "slow"),
+        ("redelivered", B, None),
+    ]
+
+
+CHANGES: list[Event] = [
+    SubscriptionSet(1.0, ALICE, PLACE, b"cheap", b"{1}"),
+    SubscriptionSet(2.0, ALICE, PLACE, b"near", b"{2}"),
+    SubscriptionSet(3.0, ALICE, PLACE, b"cheap", b"{3}"),
+    SubscriptionSet(3.5, BOB, PLACE, b"all", b"{4}"),
+    SubscriptionRemoved(4.0, ALICE, PLACE, b"near"),
+    SubscriptionSet(5.0, ALICE, PLACE, b"near", b"{5}"),
+    SubscriptionRemoved(6.0, ALICE, PLACE),
+    SubscriptionSet(7.0, ALICE, PLACE, b"cheap", b"{6}"),
+]
+
+
+def history(found: Any) -> dict[str, tuple[float, float | None]]:
+    origin = 1_700_000_000
+    return {
+        row.fields: (
+            row.valid_from.timestamp() - origin,
+            row.valid_to and row.valid_to.timestamp() - origin,
+        )
+        for row in found.collect()
+    }
+
+
+def test_subscriptions_hold_from_when_to_when(frame: ToFrame) -> None:
+    expected = {
+        "{1}": (1.0, 3.0),
+        "{2}": (2.0, 4.0),
+        "{3}": (3.0, 6.0),
+        "{4}": (3.5, None),
+        "{5}": (5.0, 6.0),
+        "{6}": (7.0, None),
+    }
+    assert history(intervals.subscriptions(frame(*CHANGES))) == expected
+    for cut in (2, 5):
+        early = frame(*CHANGES[:cut])
+        first = intervals.subscriptions(early)
+        late = frame(*CHANGES[cut:], first=cut + 1)
+        second = intervals.subscriptions(intervals.still_open(early, first).unionByName(late))
+        assert history(first.where("not open").unionByName(second)) == expected
+
+
+def test_sessions(frame: ToFrame) -> None:
+    events: list[Event] = [
+        SessionOpened(1.0, ALICE, True, False),
+        SessionOpened(2.0, BOB),
+        SessionClosed(3.0, ALICE, b"keepalive"),
+        SessionOpened(4.0, ALICE, True, True),
+    ]
+    found = intervals.sessions(frame(*events)).orderBy("opened_at").collect()
+    assert [(row.client, row.reason, row.durable, row.resumed, row.open) for row in found] == [
+        (A, "keepalive", True, False, False),
+        (B, None, False, False, True),
+        (A, None, True, True, True),
+    ]

@@ -1,0 +1,83 @@
+"""Service levels: percentiles within the width of a bucket, errors by code, flags."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from homing.journal.events import (
+    Delivered,
+    Dropped,
+    Event,
+    PublicationAccepted,
+    Redelivered,
+    RequestAccepted,
+    RequestAnswered,
+    RequestRefused,
+)
+from homing.pipeline import slo
+from homing.pipeline.publications import deliveries, publications
+from homing.pipeline.requests import requests
+from tests.pipeline.conftest import ToFrame
+
+
+def test_percentiles_errors_and_saturation(frame: ToFrame) -> None:
+    chance = random.Random(7)
+    latencies = sorted(chance.lognormvariate(-6, 1.5) for _ in range(1000))
+    events: list[Event] = []
+    for each in chance.sample(latencies, len(latencies)):
+        number = len(events) + 1
+        events.append(RequestAccepted(50.0, b"echo", b"c", 1))
+        events.append(RequestAnswered(50.0 + each, number, b"w", 1, each / 2))
+    events += [RequestRefused(50.0, 0, code, b"echo", b"c") for code in (b"timeout", b"denied") * 5]
+    [row] = slo.minutes(slo.histogram(requests(frame(*events)))).collect()
+    assert (row.service, row.requests, row.errors) == ("echo", 1010, 10)
+    assert row.codes == {"timeout": 5, "denied": 5}
+    assert row.error_share == pytest.approx(10 / 1010)
+    for name, share in slo.QUANTILES.items():
+        exact = latencies[int(share * 1000) - 1] * 1e6
+        assert row[name] == pytest.approx(exact, rel=0.02)
+    assert row.in_flight == pytest.approx(sum(latencies) / 60, rel=0.01)
+    assert row.waiting_share == pytest.approx(0.5, rel=0.01)
+
+
+def test_histograms_merge(frame: ToFrame) -> None:
+    one = [RequestAccepted(1.0, b"echo", b"c", 1), RequestAnswered(1.5, 1, b"w", 1)]
+    two = [RequestAccepted(2.0, b"echo", b"c", 1), RequestAnswered(2.1, 1, b"w", 1)]
+    first = slo.histogram(requests(frame(*one)))
+    second = slo.histogram(requests(frame(*two, node=b"node0002")))
+    [row] = slo.minutes(first.unionByName(second)).collect()
+    assert row.requests == 2
+    assert row.p50_us == pytest.approx(100_000, rel=0.02)
+    assert row.p99_us == pytest.approx(500_000, rel=0.02)
+
+
+def test_unusual_minutes_are_flagged(spark: SparkSession) -> None:
+    quiet = [("echo", minute, 100 + minute % 3, 500.0 + minute % 5, 1) for minute in range(20)]
+    rows = [*quiet, ("echo", 20, 100, 50_000.0, 1), ("echo", 21, 9000, 500.0, 700)]
+    found = spark.createDataFrame(
+        rows, "service string, minute int, requests bigint, p99_us double, errors bigint"
+    )
+    flags = {
+        row.minute: (row.odd_rate, row.odd_latency, row.odd_errors)
+        for row in slo.anomalies(found).collect()
+        if row.odd_rate or row.odd_latency or row.odd_errors
+    }
+    assert flags == {20: (False, True, False), 21: (True, False, True)}
+
+
+def test_subscribers_lag_and_drops(frame: ToFrame) -> None:
+    alice = b"a" * 12
+    events: list[Event] = [
+        PublicationAccepted(1.0, b"1" * 12, b"p", b"{}", b""),
+        PublicationAccepted(1.0, b"2" * 12, b"p", b"{}", b""),
+        Delivered(1.25, b"1" * 12, alice),
+        Redelivered(3.0, b"1" * 12, alice),
+        Dropped(4.0, b"2" * 12, alice, b"slow"),
+    ]
+    source = frame(*events)
+    [row] = slo.subscribers(publications(source), deliveries(source)).collect()
+    assert (row.client, row.delivered, row.redelivered, row.dropped) == (alice.hex(), 1, 1, 1)
+    assert row.worst_lag_us == 2_000_000
