@@ -30,7 +30,9 @@ from benchmarks.service.drive import (
     bytes_per_worker,
     idle_share,
     measure,
+    middle,
 )
+from benchmarks.service.sdk import NATS_PY, libraries, measure_library
 
 WORKERS = (1, 4, 32)
 SIZES = (64, 1024, 65536)
@@ -69,6 +71,7 @@ class Bench:
         self.half_load()
         self.credit()
         self.federation()
+        self.python()
         self.memory()
         self.scale()
         goals(self)
@@ -156,6 +159,17 @@ class Bench:
             columns = ["broker", "local, CPU µs", "one hop, CPU µs", "ratio"]
             self.report.table("Federation", columns, rows)
 
+    def python(self) -> None:
+        """Client libraries in Python: what most users' programs spend their time in."""
+        rows: list[list[Cell]] = []
+        for library in libraries(self.brokers):
+            self.report.say(library.name)
+            runs = [measure_library(library) for _ in range(self.report.repeats)]
+            got = self.seen[library.name, "python"] = middle(runs)
+            rows.append([library.name, got.rate, got.cpu_us])
+        columns = ["library and broker", "requests/s", "CPU µs of the client"]
+        self.report.table("All in Python, 64 in flight, credit 16", columns, rows)
+
     def memory(self) -> None:
         """What idle workers and waiting requests weigh."""
         workers, waiting = (100, 1000) if self.report.quick else (1000, 100_000)
@@ -193,6 +207,8 @@ def goals(bench: Bench) -> None:
         compare(bench, "p50_us", (public, "1 in flight"), (NATS, "1 in flight"), 1.0)
         compare(bench, "cpu_us", (own, "credit"), (NATS, "4 workers"), to_nats)
         compare(bench, "cpu_us", (own, "one hop"), (own, "4 workers"), 2.0)
+        own_client = (f"homing.Client + {form}", "python")
+        compare(bench, "rate", own_client, (NATS_PY, "python"), 5.0, at_least=True)
     fast = (f"{COMPILED} (0X)", "credit")
     compare(bench, "rate", fast, (NATS, "4 workers"), 2.0, at_least=True)
 
