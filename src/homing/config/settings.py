@@ -89,8 +89,8 @@ class Service(Struct, frozen=True, kw_only=True):
         int, size("a broker forwards whole messages from memory, so one may not fill it", KIB)
     ] = 64 * MIB
     max_waiting: Annotated[
-        int, count("requests that wait per service; at about 1 KB each this is 100 MB", 1)
-    ] = 100_000
+        int, count("requests that wait per service; with small bodies 400 MB in all", 1)
+    ] = 1_000_000
     max_waiting_bytes: Annotated[
         int, size("bodies that wait per service, whatever their number", KIB)
     ] = 256 * MIB

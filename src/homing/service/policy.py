@@ -41,8 +41,8 @@ class BrokerPolicy:
     """Requests one worker may hold, whatever it announces: what one death puts back."""
     max_workers: int = 100_000
     """Workers at one broker: their heartbeats alone are 40 000 messages a second."""
-    max_client_requests: int = 100_000
-    """Requests of one client under way: one client cannot fill what all share."""
+    max_client_requests: int = 500_000
+    """Requests of one client under way: half a queue, so that no client fills what all share."""
     max_waiting_bytes: int = 512 << 20
     """Bytes of data waiting in all queues together: the broker stays below 1 GiB."""
     drain: float = 8.0
