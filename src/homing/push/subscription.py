@@ -290,7 +290,7 @@ def _bound(word: str, bound: Number) -> dict[str, object]:
 def _parts(field: Field) -> list[dict[str, object]]:
     """Conditions of which one must hold; all but the last few lines pick the shortest words."""
     parts: list[dict[str, object]] = [{"exists": False}] if field.absent else []
-    excluded = _excluded(field)
+    excluded = excluded_values(field)
     if excluded is not None:
         return [*parts, {"not_in": excluded} if excluded else {"exists": True}]
     listed: list[Value] = [bool(bit == TRUE) for bit in (FALSE, TRUE) if field.booleans & bit]
@@ -308,7 +308,7 @@ def _parts(field: Field) -> list[dict[str, object]]:
     return parts
 
 
-def _excluded(field: Field) -> list[Value] | None:
+def excluded_values(field: Field) -> list[Value] | None:
     """The values that a field made by `not_in` leaves out; None for any other field."""
     spans, strings = field.numbers, field.strings
     if not spans or strings.prefixes != ("",):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from homing.push.index.index import Index
 from homing.push.index.oracle import Oracle, matches
 
-__all__ = ["Oracle", "matches"]
+__all__ = ["Index", "Oracle", "matches"]

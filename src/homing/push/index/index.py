@@ -1,0 +1,427 @@
+"""Index: finds every subscription that a publication satisfies.
+
+One writer adds and removes; any thread matches. What is new goes to the tail, a small block that
+is scanned; full tails are paged and merged in the background into ever larger blocks (merge.py).
+A reader takes the tuple of blocks as it is at that moment. Removing sets a flag in place. A merge
+works on copies and is swapped in at the end, after repeating what was removed meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from homing.errors import SubscriptionError
+from homing.push.index import kernels as compiled
+from homing.push.index import store, tail
+from homing.push.index.kernels import layout as at
+from homing.push.index.lanes import Vocabulary
+from homing.push.index.merge import Size, choose_merge
+from homing.push.index.planner import TOLERABLE, Sample, plan_cuts
+from homing.push.index.reader import CHUNK, HEAD, Found, Ids, Reader, View, as_matrix, scan_all
+from homing.push.index.stats import Stats, gathered, mentioned
+from homing.push.index.tail import Tail, Words
+from homing.push.values import Field, Value
+
+Offsets = npt.NDArray[np.int64]
+
+MAX_ID = 2**64 - 1
+# One publication in this many is sampled for the planner.
+SAMPLE_EVERY = 16
+# How often, in publications, the plan is held against what was sampled since.
+REPLAN_EVERY = 8192
+
+
+class Index:
+    """Subscriptions by id (any number of 64 bits), and which of them a publication satisfies."""
+
+    def __init__(self, *, background: bool = True) -> None:
+        """With `background` false no thread is started: call `maintain` yourself, or scan."""
+        self._vocabulary = Vocabulary()
+        self._tail = Tail()
+        self._frozen: list[Tail] = []
+        self._paged: list[Words] = []
+        self._silent: set[int] = set()
+        self._count = 0
+        self._removed: list[int] | None = None
+        self._lock = threading.Lock()
+        self._merging = threading.Lock()
+        self._local = threading.local()
+        self._sample = Sample()
+        self._planned_at = 0
+        self._plan_due = False
+        self._vocabulary_then = 0
+        self.publications = 0
+        self.totals = np.zeros(at.COUNTERS, np.int64)
+        self._view = View.of([self._tail.words])
+        self._work = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._background = background
+        if background:
+            compiled.load_in_background()
+
+    # --- subscriptions ---------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, subscription: int) -> bool:
+        with self._lock:
+            return self._holds(subscription)
+
+    def add(self, subscription: int, fields: Mapping[str, Field]) -> None:
+        """Add a subscription; its id must not be in use. One without fields matches nothing."""
+        with self._lock:
+            if self._holds(subscription):
+                raise SubscriptionError(f"subscription {subscription} is there already")
+            self._add(subscription, fields)
+
+    def replace(self, subscription: int, fields: Mapping[str, Field]) -> None:
+        """Set what a subscription asks for, whether it was there or not."""
+        with self._lock:
+            self._remove(subscription)
+            self._add(subscription, fields)
+
+    def remove(self, subscription: int) -> None:
+        """Remove a subscription that is there."""
+        with self._lock:
+            if not self._remove(subscription):
+                raise SubscriptionError(f"there is no subscription {subscription}")
+
+    def _holds(self, subscription: int) -> bool:
+        if subscription in self._tail.positions or subscription in self._silent:
+            return True
+        if any(subscription in frozen.positions for frozen in self._frozen):
+            return True
+        return bool(self._paged) and _find(self._view, subscription, False) > 0
+
+    def _add(self, subscription: int, fields: Mapping[str, Field]) -> None:
+        if not 0 <= subscription <= MAX_ID:
+            raise SubscriptionError(f"a subscription's id has 64 bits, {subscription} does not")
+        if not fields:
+            self._silent.add(subscription)
+        else:
+            boxes = self._vocabulary.boxes(fields)
+            if not self._tail.fits(boxes):
+                self._freeze(len(boxes), sum(len(piece) for piece, _ in boxes))
+            self._tail.append(subscription, boxes)
+        self._count += 1
+
+    def _remove(self, subscription: int) -> bool:
+        there = (
+            self._tail.remove(subscription)
+            or any(frozen.remove(subscription) for frozen in self._frozen)
+            or (bool(self._paged) and _find(self._view, subscription, True) > 0)
+        )
+        if there and self._removed is not None:
+            self._removed.append(subscription)
+        if not there and subscription in self._silent:
+            self._silent.discard(subscription)
+            there = True
+        self._count -= there
+        return there
+
+    def _freeze(self, entries: int, bounds: int) -> None:
+        """Leave the tail to be merged and begin one with room for at least this much."""
+        if len(self._tail):
+            self._frozen.append(self._tail)
+        self._tail = Tail(max(entries, tail.ENTRIES), max(bounds, tail.BOUNDS))
+        self._show()
+        self._wake()
+
+    def _show(self) -> None:
+        blocks = [*self._paged, *(frozen.words for frozen in self._frozen), self._tail.words]
+        self._view = View.of(blocks)
+
+    # --- publications ----------------------------------------------------------------------
+
+    def match(self, attributes: Mapping[str, Value]) -> Ids:
+        """The ids of all subscriptions that the attributes satisfy, in no particular order."""
+        lanes, values = array("i"), array("d", HEAD)
+        with self._lock:
+            self._vocabulary.row(attributes, lanes, values)
+            view, known = self._view, self._vocabulary.lanes
+        matrix = np.frombuffer(values).reshape(1, -1)
+        numbers = np.frombuffer(lanes, np.int32) if lanes else np.empty(0, np.int32)
+        found = self._found(view, numbers, matrix, known)
+        assert found is not None
+        self.publications += 1
+        if self.publications % SAMPLE_EVERY == 0:
+            self._sample.add(lanes, values[len(HEAD) :])
+            self._consider_plan()
+        if len(found.pending) == 0:
+            return found.ids.copy()
+        return np.concatenate([found.ids, self._checked(found.pending, [attributes])[0]])
+
+    def match_batch(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:
+        """All matches of many publications: those of rows[i] are ids[offsets[i]:offsets[i + 1]]."""
+        counts: list[npt.NDArray[np.int64]] = []
+        ids: list[Ids] = []
+        for begin in range(0, len(rows), CHUNK):
+            self._match_chunk(rows[begin : begin + CHUNK], counts, ids)
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        if counts:
+            np.cumsum(np.concatenate(counts), out=offsets[1:])
+        return offsets, np.concatenate(ids) if ids else np.empty(0, np.uint64)
+
+    def _match_chunk(
+        self,
+        rows: Sequence[Mapping[str, Value]],
+        counts: list[npt.NDArray[np.int64]],
+        ids: list[Ids],
+    ) -> None:
+        lanes, values, ends = array("i"), array("d"), array("q")
+        with self._lock:
+            for row in rows:
+                self._vocabulary.row(row, lanes, values)
+                ends.append(len(lanes))
+            view, known = self._view, self._vocabulary.lanes
+        numbers, matrix = as_matrix(lanes, values, ends)
+        found = self._found(view, numbers, matrix, known)
+        if found is None:
+            half = len(rows) // 2
+            self._match_chunk(rows[:half], counts, ids)
+            self._match_chunk(rows[half:], counts, ids)
+            return
+        self._learn(lanes, values, ends)
+        offsets, sorted_ids = self._sorted(found, rows)
+        counts.append(np.diff(offsets))
+        ids.append(sorted_ids)
+
+    def _found(
+        self,
+        view: View,
+        lanes: npt.NDArray[np.int32],
+        values: npt.NDArray[np.float64],
+        known_lanes: int,
+    ) -> Found | None:
+        kernels = compiled.ready()
+        if kernels is None:
+            return scan_all(view, lanes, values, known_lanes)
+        try:
+            reader: Reader = self._local.reader
+        except AttributeError:
+            reader = self._local.reader = Reader()
+        found = reader.match(kernels, view, lanes, values, known_lanes)
+        self.totals += reader.counters
+        return found
+
+    def _sorted(self, found: Found, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:
+        ids, owners = found.ids, found.owners
+        if len(found.pending):
+            checked = self._checked(found.pending, rows)
+            ids, owners = np.concatenate([ids, checked[0]]), np.concatenate([owners, checked[1]])
+        offsets = np.empty(len(rows) + 1, np.int64)
+        kernels = compiled.ready()
+        if kernels is None:
+            order = np.argsort(owners, kind="stable")
+            offsets[:] = np.searchsorted(owners[order], np.arange(len(rows) + 1))
+            return offsets, ids[order]
+        by_publication = np.empty(ids.size, np.uint64)
+        kernels.match.by_publication(ids, owners, ids.size, offsets, by_publication)
+        return offsets, by_publication
+
+    def _checked(
+        self, pending: npt.NDArray[np.uint64], rows: Sequence[Mapping[str, Value]]
+    ) -> tuple[Ids, npt.NDArray[np.int32]]:
+        """Those that their residual check lets through; each check is asked once a publication."""
+        passed: list[bool] = []
+        asked: dict[tuple[int, int], bool] = {}
+        for event, residual in pending[:, :2].tolist():
+            answer = asked.get((event, residual))
+            if answer is None:
+                answer = asked[event, residual] = self._passes(residual, rows[event])
+            passed.append(answer)
+        kept = pending[np.array(passed, np.bool_)]
+        return kept[:, 2], kept[:, 0].astype(np.int32)
+
+    def _passes(self, residual: int, attributes: Mapping[str, Value]) -> bool:
+        return all(
+            field.accepts(attributes[name]) if name in attributes else field.absent
+            for name, field in self._vocabulary.residuals[residual]
+        )
+
+    # --- upkeep ----------------------------------------------------------------------------
+
+    def _learn(self, lanes: array[int], values: array[float], ends: Sequence[int]) -> None:
+        before = self.publications
+        self.publications += len(ends)
+        for i in range(-before % SAMPLE_EVERY, len(ends), SAMPLE_EVERY):
+            begin = ends[i - 1] if i else 0
+            self._sample.add(lanes[begin : ends[i]], values[begin : ends[i]])
+        self._consider_plan()
+
+    def _consider_plan(self) -> None:
+        if self.publications - self._planned_at >= REPLAN_EVERY:
+            self._planned_at = self.publications
+            self._plan_due = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._background or self._closed:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="homing-index", daemon=True)
+            self._thread.start()
+        self._work.set()
+
+    def _run(self) -> None:
+        compiled.load()
+        while True:
+            self._work.wait()
+            self._work.clear()
+            while not self._closed:
+                if not self.maintain():
+                    break
+            else:
+                return
+
+    def maintain(self) -> bool:
+        """One piece of upkeep, if any is due: page and merge what is new, or renew a stale plan."""
+        compiled.load()
+        with self._merging:
+            with self._lock:
+                frozen, paged = list(self._frozen), list(self._paged)
+            waiting = sum(len(old) for old in frozen)
+            sizes = [Size(int(b[at.SUBSCRIBERS]), int(b[at.DEADCOUNT])) for b in paged]
+            chosen = choose_merge(waiting, sizes)
+            if chosen is None:
+                chosen = self._stale(paged)
+                if not chosen:
+                    return False
+            self._merge(frozen, [paged[i] for i in chosen])
+            return True
+
+    def compact(self) -> None:
+        """Merge everything into one block, planned for what was published lately."""
+        compiled.load()
+        with self._merging:
+            with self._lock:
+                self._freeze(0, 0)
+                frozen, paged = list(self._frozen), list(self._paged)
+            self._merge(frozen, paged)
+            self._forget()
+
+    def _stale(self, paged: list[Words]) -> list[int]:
+        """The blocks whose plan has become much worse; asked once every REPLAN_EVERY."""
+        if not self._plan_due:
+            return []
+        self._plan_due = False
+        return [
+            i
+            for i, block in enumerate(paged)
+            if build_module().drift(block, self._sample)
+            > TOLERABLE * float(block.view(np.float64)[at.PLANNED])
+        ]
+
+    def _merge(self, frozen: list[Tail], paged: list[Words]) -> None:
+        build = build_module()
+        with self._lock:
+            self._removed = []
+            lanes = self._vocabulary.lanes
+        boxes = build.collect([*paged, *(old.words for old in frozen)])
+        block: list[Words] = []
+        if boxes.residual.size:
+            cuts = plan_cuts(boxes.lane, boxes.bound, lanes, self._sample)
+            block = [build.paged_block(boxes, cuts)]
+            block[0].view(np.float64)[at.PLANNED] = build.drift(block[0], self._sample)
+        self._swap(frozen, paged, block)
+        if self._vocabulary.size > 2 * self._vocabulary_then + 1024:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop lanes, strings and checks that no subscription mentions any more.
+
+        Done when the vocabulary has doubled since the last time, so it costs little on average.
+        """
+        with self._lock:
+            lanes, tokens, residuals = mentioned(self._view.blocks, self._vocabulary)
+            self._vocabulary.forget_all_but(lanes, tokens, residuals)
+            self._vocabulary_then = self._vocabulary.size
+
+    def _swap(self, frozen: list[Tail], paged: list[Words], block: list[Words]) -> None:
+        """Put the merged block in the place of its parts, without what was removed meanwhile."""
+        view = View.of(block)
+        repeated = 0
+        removed = self._removed
+        assert removed is not None
+        # Most is repeated while the writer goes on; the lock is held for the last few only.
+        while len(removed) - repeated > 256:
+            repeated = _repeat(view, removed, repeated)
+        with self._lock:
+            _repeat(view, removed, repeated)
+            self._removed = None
+            gone = {id(old) for old in frozen}
+            replaced = {id(old) for old in paged}
+            self._frozen = [old for old in self._frozen if id(old) not in gone]
+            self._paged = [old for old in self._paged if id(old) not in replaced] + block
+            self._show()
+
+    # --- files and figures -----------------------------------------------------------------
+
+    def snapshot(self, path: str | Path) -> None:
+        """Write everything to a file that `load` maps into memory; the old file stays until then."""
+        self.compact()
+        with self._lock:
+            store.save(Path(path), self._vocabulary, self._paged, self._silent, self._count)
+
+    @classmethod
+    def load(cls, path: str | Path, *, background: bool = True, verify: bool = True) -> Index:
+        """An index from a snapshot; the file is mapped, changes stay in memory."""
+        index = cls(background=background)
+        loaded = store.restore(Path(path), verify=verify)
+        index._vocabulary, index._paged = loaded.vocabulary, loaded.blocks
+        index._silent, index._count = loaded.silent, loaded.subscriptions
+        index._show()
+        return index
+
+    def stats(self) -> Stats:
+        """What the index holds, and what matching cost so far."""
+        with self._lock:
+            blocks, vocabulary = self._view.blocks, self._vocabulary
+            return gathered(
+                self._count, blocks, vocabulary, self._sample, self.publications, self.totals
+            )
+
+    def close(self) -> None:
+        """Stop the background thread; the index still answers."""
+        self._closed = True
+        self._work.set()
+
+
+def build_module() -> Any:
+    """homing.push.index.build, imported late: it needs the kernels, which are slow to come."""
+    from homing.push.index import build
+
+    return build
+
+
+def _repeat(view: View, removed: list[int], done: int) -> int:
+    end = len(removed)
+    for subscription in removed[done:end]:
+        _find(view, subscription, True)
+    return end
+
+
+def _find(view: View, subscription: int, kill: bool) -> int:
+    """How many living boxes of a subscription the paged blocks hold; with `kill` they die."""
+    kernels = compiled.ready()
+    if kernels is not None:
+        return int(kernels.build.find(view.table, np.uint64(subscription), kill))
+    found = 0
+    for block in view.blocks:
+        if block[at.PAGES] == 0:
+            continue
+        here = np.flatnonzero((tail.ids_of(block) == subscription) & (tail.dead_of(block) == 0))
+        found += here.size
+        if kill:
+            tail.dead_of(block)[here] = 1
+            block[at.DEADCOUNT] += np.uint64(here.size)
+    return found

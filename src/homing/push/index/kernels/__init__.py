@@ -1,0 +1,72 @@
+"""The compiled kernels: fetched from a disk cache or compiled, in the background, once a process.
+
+Everything else in the index asks `ready()`: until it answers, numpy does the work (scan.py), so
+that a node's first match never waits for a compiler. The cache is keyed by a digest of the kernels'
+sources and of numba's version: numba's own key looks at one file only and would go stale when
+layout.py changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Kernels(NamedTuple):
+    """The two modules of kernels."""
+
+    match: Any
+    build: Any
+
+
+_lock = threading.Lock()
+_loaded: Kernels | None = None
+_thread: threading.Thread | None = None
+
+
+def ready() -> Kernels | None:
+    """The kernels if they can be called at once."""
+    return _loaded
+
+
+def load() -> Kernels:
+    """The kernels, after waiting for them."""
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            _loaded = _import_cached()
+        return _loaded
+
+
+def load_in_background() -> None:
+    """Start loading unless that is done or under way."""
+    global _thread
+    if _loaded is None and _thread is None:
+        # A daemon: a process that ends meanwhile must not wait for a compiler.
+        _thread = threading.Thread(target=load, name="homing-kernels", daemon=True)
+        _thread.start()
+
+
+def _import_cached() -> Kernels:
+    numba = import_module("numba")
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_cache_directory())
+    try:
+        return Kernels(import_module(f"{__name__}.match"), import_module(f"{__name__}.build"))
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def _cache_directory() -> Path:
+    """Where kernels of exactly this source are kept; numba adds the processor to each file."""
+    digest = hashlib.sha256(version("numba").encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    home = os.environ.get("HOMING_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    root = Path(home) if home else Path.home() / ".cache"
+    return root / "homing" / f"kernels-{digest.hexdigest()[:16]}"

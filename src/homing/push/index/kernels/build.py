@@ -1,0 +1,361 @@
+"""The build kernels: pick out what lives, join duplicates, choose access lanes, fill the pages."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
+from __future__ import annotations
+
+import numpy as np
+
+from homing.push.index.kernels.jit import kernel
+from homing.push.index.kernels.layout import (
+    BOUND,
+    CUT,
+    CUTSTART,
+    DEAD,
+    DEADCOUNT,
+    ENTRIES,
+    EXCLUDE,
+    FIRST,
+    HASHMASK,
+    ID,
+    LANE,
+    LIVE_WORDS,
+    MAX_DIMENSIONS,
+    PAGES,
+    RESIDUAL,
+    ROW_WORDS,
+    ROWS,
+    SLOT,
+    SLOT_BITS,
+    SLOTS,
+    STRIP,
+    STRIP_WORDS,
+    SUBS,
+)
+from homing.push.index.kernels.match import block_at, bucket_shift, code_of
+
+HASH_SEED = np.uint64(0x9E3779B97F4A7C15)
+HASH_STEP = np.uint64(0xBF58476D1CE4E5B9)
+# A lane that only a handful of a page's 256 entries look at gets no rows: verifying is cheaper.
+MIN_DIMENSION_USE = 3
+
+
+@kernel()
+def mix(x):
+    """A 64-bit number scattered over all 64 bits."""
+    x = (x ^ (x >> np.uint64(30))) * HASH_STEP
+    x = (x ^ (x >> np.uint64(27))) * HASH_SEED
+    return x ^ (x >> np.uint64(31))
+
+
+@kernel("i8[::1](u8[::1])")
+def living(block):
+    """How many entries, bounds and subscribers a block still has."""
+    block32 = block.view(np.uint32)
+    dead = block[np.int64(block[DEAD]) :].view(np.uint8)
+    first, subs = 2 * np.int64(block[FIRST]), 2 * np.int64(block[SUBS])
+    total = np.zeros(3, np.int64)
+    for e in range(np.int64(block[ENTRIES])):
+        alive = 0
+        for p in range(np.int64(block32[subs + e]), np.int64(block32[subs + e + 1])):
+            alive += 1 - np.int64(dead[p])
+        if alive:
+            total[0] += 1
+            total[1] += np.int64(block32[first + e + 1]) - np.int64(block32[first + e])
+            total[2] += alive
+    return total
+
+
+@kernel("void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],u4[::1],f8[::1],u8[::1])")
+def gather(block, used, first, subs, residual, lane, bound, ids):
+    """Append the living part of a block; `used` counts entries, bounds and subscribers so far."""
+    block32 = block.view(np.uint32)
+    blockf = block.view(np.float64)
+    dead = block[np.int64(block[DEAD]) :].view(np.uint8)
+    first_at, subs_at = 2 * np.int64(block[FIRST]), 2 * np.int64(block[SUBS])
+    n, b, s = used[0], used[1], used[2]
+    for e in range(np.int64(block[ENTRIES])):
+        before = s
+        for p in range(np.int64(block32[subs_at + e]), np.int64(block32[subs_at + e + 1])):
+            if not dead[p]:
+                ids[s] = block[np.int64(block[ID]) + p]
+                s += 1
+        if s == before:
+            continue
+        begin = b
+        for i in range(np.int64(block32[first_at + e]), np.int64(block32[first_at + e + 1])):
+            # Insertion by lane: duplicates are recognised however they were spelled.
+            at = b
+            new = block32[2 * np.int64(block[LANE]) + i]
+            low = blockf[np.int64(block[BOUND]) + 2 * i]
+            while at > begin and (
+                lane[at - 1] > new or (lane[at - 1] == new and bound[2 * at - 2] > low)
+            ):
+                lane[at] = lane[at - 1]
+                bound[2 * at] = bound[2 * at - 2]
+                bound[2 * at + 1] = bound[2 * at - 1]
+                at -= 1
+            lane[at] = new
+            bound[2 * at] = low
+            bound[2 * at + 1] = blockf[np.int64(block[BOUND]) + 2 * i + 1]
+            b += 1
+        residual[n] = block32[2 * np.int64(block[RESIDUAL]) + e]
+        n += 1
+        first[n] = b
+        subs[n] = s
+    used[0], used[1], used[2] = n, b, s
+
+
+@kernel("u8[::1](u4[::1],u4[::1],u4[::1],f8[::1])")
+def fingerprints(first, residual, lane, bound):
+    """A hash of every entry's bounds and residual."""
+    bits = bound.view(np.uint64)
+    hashes = np.empty(residual.size, np.uint64)
+    for e in range(residual.size):
+        h = np.uint64(residual[e]) + HASH_SEED
+        for i in range(np.int64(first[e]), np.int64(first[e + 1])):
+            h = mix(h + np.uint64(lane[i]))
+            h = mix(h + bits[2 * i])
+            h = mix(h + bits[2 * i + 1])
+        hashes[e] = h
+    return hashes
+
+
+@kernel("b1(i8,i8,u4[::1],u4[::1],u4[::1],u8[::1])")
+def same(e, f, first, residual, lane, bits):
+    """Whether two entries have exactly the same bounds and residual."""
+    n = np.int64(first[e + 1]) - np.int64(first[e])
+    if residual[e] != residual[f] or n != np.int64(first[f + 1]) - np.int64(first[f]):
+        return False
+    i, j = np.int64(first[e]), np.int64(first[f])
+    for k in range(n):
+        if lane[i + k] != lane[j + k]:
+            return False
+        if bits[2 * (i + k)] != bits[2 * (j + k)] or bits[2 * (i + k) + 1] != bits[2 * (j + k) + 1]:
+            return False
+    return True
+
+
+@kernel("i8[::1](u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],f8[::1])")
+def leaders(hashes, order, first, residual, lane, bound):
+    """For each entry the one it duplicates (itself, mostly), given the order of the hashes."""
+    bits = bound.view(np.uint64)
+    leader = np.empty(order.size, np.int64)
+    for k in range(order.size):
+        e = order[k]
+        leader[e] = e
+        if k and hashes[order[k - 1]] == hashes[e]:
+            f = leader[order[k - 1]]
+            if same(e, f, first, residual, lane, bits):
+                leader[e] = f
+    return leader
+
+
+@kernel("void(u4[::1],u4[::1],f8[::1],u4[::1],f8[::1],f8[::1],u2[:,::1],i4[:,::1])")
+def choose_access(first, lane, bound, cutstart, cuts, weight, spans, access):
+    """Each entry's two most selective lanes, and its codes on them.
+
+    `weight[cutstart[l] + 2 l + k]` is the share of publications whose code on lane l is below k.
+    Lane 0, which every publication has with code 0, stands in where there is no second one.
+    """
+    for e in range(access.shape[0]):
+        best, second = 2.0, 2.0
+        access[e, 0] = access[e, 1] = 0
+        spans[e, :] = 0
+        for i in range(np.int64(first[e]), np.int64(first[e + 1])):
+            if lane[i] & EXCLUDE:
+                continue
+            at = np.int64(lane[i])
+            start, end = np.int64(cutstart[at]), np.int64(cutstart[at + 1])
+            low = code_of(cuts, start, end, bound[2 * i])
+            high = code_of(cuts, start, end, bound[2 * i + 1])
+            share = weight[start + 2 * at + high + 1] - weight[start + 2 * at + low]
+            if share < best:
+                best, second = share, best
+                access[e, 1] = access[e, 0]
+                spans[e, 2], spans[e, 3] = spans[e, 0], spans[e, 1]
+                access[e, 0], spans[e, 0], spans[e, 1] = at, low, high
+            elif share < second:
+                second = share
+                access[e, 1], spans[e, 2], spans[e, 3] = at, low, high
+
+
+@kernel("void(i8[::1],u4[::1],u4[::1],i8,i4[:,::1],i4[:,::1],i4[::1])")
+def choose_dimensions(entries, first, lane, lanes, access, dimensions, counts):
+    """For each page the lanes that get rows: its access lanes, then those most entries look at."""
+    uses = np.zeros(lanes, np.int32)
+    touched = np.empty(lanes, np.int32)
+    for page in range(counts.size):
+        n = 0
+        for slot in range(SLOTS):
+            e = entries[page * SLOTS + slot]
+            if e < 0:
+                continue
+            for i in range(np.int64(first[e]), np.int64(first[e + 1])):
+                if lane[i] & EXCLUDE:
+                    continue
+                at = np.int64(lane[i])
+                if uses[at] == 0:
+                    touched[n] = at
+                    n += 1
+                uses[at] += 1
+        kept = 0
+        for side in range(2):
+            if access[page, side]:
+                dimensions[page, kept] = access[page, side]
+                uses[access[page, side]] = 0
+                kept += 1
+        while kept < MAX_DIMENSIONS:
+            best = -1
+            for k in range(n):
+                if best < 0 or uses[touched[k]] > uses[best]:
+                    best = touched[k]
+            if best < 0 or uses[best] < MIN_DIMENSION_USE:
+                break
+            dimensions[page, kept] = best
+            uses[best] = 0
+            kept += 1
+        counts[page] = kept
+        for k in range(n):
+            uses[touched[k]] = 0
+
+
+@kernel()
+def span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high):
+    """Every slot's codes on one lane; low -1: it does not look at the lane."""
+    start, end = np.int64(cutstart[wanted]), np.int64(cutstart[wanted + 1])
+    for slot in range(SLOTS):
+        low[slot] = -1
+        e = mine[slot]
+        if e < 0:
+            continue
+        for i in range(np.int64(first[e]), np.int64(first[e + 1])):
+            if lane[i] == wanted:
+                low[slot] = code_of(cuts, start, end, bound[2 * i])
+                high[slot] = code_of(cuts, start, end, bound[2 * i + 1])
+                break
+
+
+@kernel()
+def fill_rows(pages, rows, low, high, base, shift):
+    """The 65 rows of one dimension."""
+    for slot in range(SLOTS):
+        bit = np.uint64(1) << np.uint64(slot & 63)
+        word = rows + (slot >> 6)
+        if low[slot] < 0:
+            for r in range(ROWS):
+                pages[word + r * LIVE_WORDS] |= bit
+        else:
+            for r in range((low[slot] - base) >> shift, ((high[slot] - base) >> shift) + 1):
+                pages[word + r * LIVE_WORDS] |= bit
+
+
+@kernel(
+    "void(u8[::1],i8[::1],u4[::1],u4[::1],f8[::1],u4[::1],f8[::1],u2[:,::1],i4[:,::1],i4[:,::1],i4[::1])"
+)
+def fill_pages(
+    pages, entries, first, lane, bound, cutstart, cuts, boxes, access, dimensions, counts
+):
+    """Write every page's body: live bits, dimensions, rows.
+
+    The access lanes come first, with buckets of their own as fine as the page's box allows; the
+    other lanes share one set of buckets, so that a publication computes them once for all pages.
+    """
+    low = np.zeros(SLOTS, np.int64)
+    high = np.zeros(SLOTS, np.int64)
+    at = 0
+    for page in range(counts.size):
+        mine = entries[page * SLOTS : (page + 1) * SLOTS]
+        for slot in range(SLOTS):
+            if mine[slot] >= 0:
+                pages[at + (slot >> 6)] |= np.uint64(1) << np.uint64(slot & 63)
+        local = (access[page, 0] > 0) + (access[page, 1] > 0)
+        pages[at + LIVE_WORDS] = counts[page] | local << 32
+        about = at + LIVE_WORDS + 1
+        rows = about + counts[page]
+        for d in range(counts[page]):
+            wanted = dimensions[page, d]
+            span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high)
+            base = np.int64(0)
+            top = np.int64(cutstart[wanted + 1]) - np.int64(cutstart[wanted])
+            if d < local:
+                side = 0 if wanted == access[page, 0] else 2
+                base, top = np.int64(boxes[page, side]), np.int64(boxes[page, side + 1])
+            shift = bucket_shift(top - base)
+            fill_rows(pages, rows, low, high, base, shift)
+            pages[about + d] = wanted | (base << 32 | shift << 48 if d < local else 0)
+            rows += ROW_WORDS
+        at = rows
+
+
+@kernel("void(u8[::1],u4[::1])")
+def fill_slots(ids, slots):
+    """The open-addressing table from subscription id to subscriber position + 1."""
+    mask = np.uint64(slots.size - 1)
+    for p in range(ids.size):
+        cell = mix(ids[p]) & mask
+        while slots[cell]:
+            cell = (cell + np.uint64(1)) & mask
+        slots[cell] = p + 1
+
+
+@kernel("i8(u8[::1],u8,b1)")
+def find(table, subscription, kill):
+    """How many living boxes a subscription has in the paged blocks; with `kill` they die."""
+    found = 0
+    for i in range(table.size // 2):
+        block = block_at(table, i)
+        if block[PAGES] == 0:
+            continue
+        slots = block[np.int64(block[SLOT]) :].view(np.uint32)
+        dead = block[np.int64(block[DEAD]) :].view(np.uint8)
+        mask = block[HASHMASK]
+        cell = mix(subscription) & mask
+        while slots[cell]:
+            p = np.int64(slots[cell]) - 1
+            if block[np.int64(block[ID]) + p] == subscription and not dead[p]:
+                found += 1
+                if kill:
+                    dead[p] = 1
+                    block[DEADCOUNT] += np.uint64(1)
+            cell = (cell + np.uint64(1)) & mask
+    return found
+
+
+@kernel("f8[::1](u8[::1],f8[::1],i8)")
+def drift(block, weight, step):
+    """What a block's access lanes let through now, and what the best choice would, summed.
+
+    Looks at every `step`-th entry; `weight` as in choose_access, for the block's own cuts.
+    """
+    block32 = block.view(np.uint32)
+    blockf = block.view(np.float64)
+    cuts = blockf[np.int64(block[CUT]) :]
+    cutstart = block32[2 * np.int64(block[CUTSTART]) :]
+    first, lane_at = 2 * np.int64(block[FIRST]), 2 * np.int64(block[LANE])
+    sums = np.zeros(2)
+    strip = np.int64(block[STRIP])
+    for e in range(0, np.int64(block[ENTRIES]), step):
+        while np.int64(block[strip + STRIP_WORDS + 4]) <= e >> SLOT_BITS:
+            strip += STRIP_WORDS
+        current, best, second = 1.0, 1.0, 1.0
+        begin, end = np.int64(block32[first + e]), np.int64(block32[first + e + 1])
+        if begin == end:
+            continue
+        for i in range(begin, end):
+            lane = np.int64(block32[lane_at + i])
+            if lane & EXCLUDE:
+                continue
+            start, stop = np.int64(cutstart[lane]), np.int64(cutstart[lane + 1])
+            at = np.int64(block[BOUND]) + 2 * i
+            low = code_of(cuts, start, stop, blockf[at])
+            high = code_of(cuts, start, stop, blockf[at + 1])
+            share = weight[start + 2 * lane + high + 1] - weight[start + 2 * lane + low]
+            if lane == np.int64(block[strip]) or lane == np.int64(block[strip + 3]):
+                current *= share
+            if share < best:
+                best, second = share, best
+            elif share < second:
+                second = share
+        sums[0] += current
+        sums[1] += best * second
+    return sums

@@ -1,0 +1,362 @@
+"""Vocabulary: attribute names become lanes, strings become numbers, fields become boxes.
+
+The kernels know only lanes of floating-point values. An attribute gets a lane for each way that
+somebody asks about it, and only then, so names that nobody subscribed to cost nothing:
+
+    number    the value itself
+    token     a boolean or a string, as its number in the vocabulary; OTHER if nobody named it
+    present   1 whenever the attribute is there
+    absent    1 whenever it is not
+    prefix n  the number of its first n characters
+
+A field is a union of disjoint pieces, a piece a conjunction of bounds on lanes; a subscription
+becomes the product of its fields' pieces, one box each, of which at most one can match. What
+does not fit (long lists, integers beyond 2^53) gets a wider box and a residual check besides.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from itertools import product
+from math import inf, nextafter
+from typing import Any
+
+from homing.push.index.kernels.layout import ALWAYS, EXCLUDE, NO_RESIDUAL
+from homing.push.subscription import (
+    MAX_INTEGER,
+    check_number,
+    describe_field,
+    excluded_values,
+    parse_field,
+)
+from homing.push.values import BELOW, FALSE, TRUE, Cut, Field, Strings, Value
+
+Bound = tuple[int, float, float]
+Piece = tuple[Bound, ...]
+Residual = tuple[tuple[str, Field], ...]
+
+FALSE_TOKEN, TRUE_TOKEN, OTHER_TOKEN, FIRST_TOKEN = 0.0, 1.0, 2.0, 3.0
+EXACT_BELOW = 2**53
+# Boxes of one subscription: past this a residual check is cheaper than the copies.
+MAX_BOXES = 32
+# Excluded values that bounds are kept for; longer lists are left to a residual check.
+MAX_EXCLUDED = 32
+# Each prefix length of an attribute costs every publication a slice and a lookup.
+MAX_PREFIX_LENGTHS = 16
+NO_LANE = -1
+
+
+class Attribute:
+    """The lanes of one attribute name; NO_LANE where nobody asked."""
+
+    __slots__ = ("absent", "number", "prefixes", "present", "token")
+
+    def __init__(self) -> None:
+        self.number = NO_LANE
+        self.token = NO_LANE
+        self.present = NO_LANE
+        self.absent = NO_LANE
+        self.prefixes: dict[int, int] = {}
+
+
+class Vocabulary:
+    """Everything that has a number: lanes, strings, residual checks. Kept by the one writer."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[str, Attribute] = {}
+        self.tokens: dict[str, float] = {}
+        self.residuals: dict[int, Residual] = {}
+        self.absences: dict[str, int] = {}
+        self.lanes = ALWAYS + 1
+        self._free_lanes: list[int] = []
+        self._residual_numbers: dict[Residual, int] = {}
+        self._next_token = FIRST_TOKEN
+        self._next_residual = 0
+
+    # --- subscriptions ---------------------------------------------------------------------
+
+    def boxes(self, fields: Mapping[str, Field]) -> list[tuple[Piece, int]]:
+        """The boxes of a subscription, each with its residual check's number."""
+        parts: list[list[Piece]] = []
+        checks: list[tuple[str, Field]] = []
+        room = MAX_BOXES
+        for name, field in fields.items():
+            pieces, exact = self._pieces(name, field)
+            if len(pieces) > room:
+                pieces, exact = [self._hull(name, field)], False
+            room //= len(pieces)
+            parts.append(pieces)
+            if not exact:
+                checks.append((name, field))
+        residual = self._residual(tuple(sorted(checks, key=_by_name))) if checks else NO_RESIDUAL
+        if room == MAX_BOXES:
+            return [(tuple(bound for part in parts for bound in part[0]), residual)]
+        return [
+            (tuple(bound for piece in pieces for bound in piece), residual)
+            for pieces in product(*parts)
+        ]
+
+    def _pieces(self, name: str, field: Field) -> tuple[list[Piece], bool]:
+        """Disjoint pieces that together hold the field, and whether they hold nothing else."""
+        known = self.attributes.get(name)
+        if known is None:
+            known = self.attributes[name] = Attribute()
+        pieces: list[Piece] = []
+        exact = True
+        if field.absent:
+            pieces.append(((self._absent(name, known), 1.0, 1.0),))
+        excluded = excluded_values(field) if field.booleans or field.strings.prefixes else None
+        if excluded is not None:
+            piece, exact = self._all_but(known, excluded)
+            return [*pieces, piece], exact
+        for low, high in field.numbers:
+            pieces.append(((self._number(known), _lowest(low), _highest(high)),))
+            exact = exact and _is_exact(low) and _is_exact(high)
+        pieces.extend(self._tokens(known, field))
+        if field.strings.prefixes:
+            starts, all_held = self._prefixes(known, field.strings)
+            pieces.extend(starts)
+            exact = exact and all_held
+        return pieces, exact
+
+    def _all_but(self, known: Attribute, excluded: list[Value]) -> tuple[Piece, bool]:
+        bounds: list[Bound] = [(self._present(known), 1.0, 1.0)]
+        exact = True
+        for value in excluded[:MAX_EXCLUDED]:
+            if isinstance(value, str | bool):
+                token = self._intern(value) if isinstance(value, str) else float(value)
+                bounds.append((self._token(known) | EXCLUDE, token, token))
+            elif abs(value) < EXACT_BELOW:
+                bounds.append((self._number(known) | EXCLUDE, float(value), float(value)))
+            else:
+                exact = False
+        return tuple(bounds), exact and len(excluded) <= MAX_EXCLUDED
+
+    def _tokens(self, known: Attribute, field: Field) -> list[Piece]:
+        """Booleans and named strings; neighbouring numbers share a piece."""
+        if not field.booleans and not field.strings.plus:
+            return []
+        lane = self._token(known)
+        tokens = [float(bit == TRUE) for bit in (FALSE, TRUE) if field.booleans & bit]
+        tokens.extend(sorted(self._intern(text) for text in field.strings.plus))
+        runs: list[tuple[float, float]] = []
+        for token in tokens:
+            if runs and runs[-1][1] == token - 1:
+                runs[-1] = (runs[-1][0], token)
+            else:
+                runs.append((token, token))
+        return [((lane, low, high),) for low, high in runs]
+
+    def _prefixes(self, known: Attribute, strings: Strings) -> tuple[list[Piece], bool]:
+        pieces: list[Piece] = []
+        exact = len(strings.minus) <= MAX_EXCLUDED
+        for prefix in strings.prefixes:
+            lane = self._prefix_lane(known, len(prefix))
+            if lane == NO_LANE:
+                return [((self._token(known), OTHER_TOKEN, inf),)], False
+            token = self._intern(prefix) if prefix else OTHER_TOKEN
+            bounds: list[Bound] = [(lane, token, token if prefix else inf)]
+            for text in strings.minus[:MAX_EXCLUDED]:
+                if text.startswith(prefix):
+                    number = self._intern(text)
+                    bounds.append((self._token(known) | EXCLUDE, number, number))
+            pieces.append(tuple(bounds))
+        return pieces, exact
+
+    def _hull(self, name: str, field: Field) -> Piece:
+        """One piece around the whole field, however wide."""
+        known = self.attributes[name]
+        if field.absent:
+            return ((ALWAYS, 0.0, 0.0),)
+        if not field.strings and not field.booleans:
+            low, high = field.numbers[0][0], field.numbers[-1][1]
+            return ((self._number(known), _lowest(low), _highest(high)),)
+        return ((self._present(known), 1.0, 1.0),)
+
+    def _residual(self, checks: Residual) -> int:
+        number = self._residual_numbers.get(checks)
+        if number is None:
+            number = self._next_residual
+            self._next_residual += 1
+            self._residual_numbers[checks] = number
+            self.residuals[number] = checks
+        return number
+
+    # --- publications ----------------------------------------------------------------------
+
+    def row(self, attributes: Mapping[str, Value], lanes: array[int], values: array[float]) -> None:
+        """Append the lanes that a publication has and its values there."""
+        for name, value in attributes.items():
+            known = self.attributes.get(name)
+            if known is None:
+                continue
+            if isinstance(value, str):
+                self._text_row(value, known, lanes, values)
+            elif isinstance(value, bool):
+                if known.token != NO_LANE:
+                    lanes.append(known.token)
+                    values.append(TRUE_TOKEN if value else FALSE_TOKEN)
+            else:
+                if not -EXACT_BELOW < value < EXACT_BELOW:  # NaN and infinities end up here too
+                    check_number(value, name)
+                if known.number != NO_LANE:
+                    lanes.append(known.number)
+                    values.append(value)
+            if known.present != NO_LANE:
+                lanes.append(known.present)
+                values.append(1.0)
+        for name, lane in self.absences.items():
+            if name not in attributes:
+                lanes.append(lane)
+                values.append(1.0)
+
+    def _text_row(
+        self, text: str, known: Attribute, lanes: array[int], values: array[float]
+    ) -> None:
+        if known.token != NO_LANE:
+            lanes.append(known.token)
+            values.append(self.tokens.get(text, OTHER_TOKEN))
+        for length, lane in known.prefixes.items():
+            token = self.tokens.get(text[:length])
+            if token is not None and len(text) >= length:
+                lanes.append(lane)
+                values.append(token)
+
+    # --- numbers for names -----------------------------------------------------------------
+
+    def _number(self, known: Attribute) -> int:
+        if known.number == NO_LANE:
+            known.number = self._new_lane()
+        return known.number
+
+    def _token(self, known: Attribute) -> int:
+        if known.token == NO_LANE:
+            known.token = self._new_lane()
+        return known.token
+
+    def _present(self, known: Attribute) -> int:
+        if known.present == NO_LANE:
+            known.present = self._new_lane()
+        return known.present
+
+    def _absent(self, name: str, known: Attribute) -> int:
+        if known.absent == NO_LANE:
+            known.absent = self.absences[name] = self._new_lane()
+        return known.absent
+
+    def _prefix_lane(self, known: Attribute, length: int) -> int:
+        if length == 0:
+            return self._token(known)
+        if length not in known.prefixes:
+            if len(known.prefixes) >= MAX_PREFIX_LENGTHS:
+                return NO_LANE
+            known.prefixes[length] = self._new_lane()
+        return known.prefixes[length]
+
+    def _new_lane(self) -> int:
+        if self._free_lanes:
+            return self._free_lanes.pop()
+        self.lanes += 1
+        return self.lanes - 1
+
+    def _intern(self, text: str) -> float:
+        token = self.tokens.get(text)
+        if token is None:
+            token = self.tokens[text] = self._next_token
+            self._next_token += 1.0
+        return token
+
+    # --- keeping and forgetting ------------------------------------------------------------
+
+    def dump(self) -> dict[str, object]:
+        """Everything `restore` needs, in plain containers."""
+        return {
+            "lanes": self.lanes,
+            "free": self._free_lanes,
+            "tokens": self.tokens,
+            "next": [self._next_token, self._next_residual],
+            "residuals": [
+                [number, [[name, describe_field(field)] for name, field in checks]]
+                for number, checks in self.residuals.items()
+            ],
+            "attributes": {
+                name: [known.number, known.token, known.present, known.absent, known.prefixes]
+                for name, known in self.attributes.items()
+            },
+        }
+
+    @classmethod
+    def restore(cls, dumped: Mapping[str, Any]) -> Vocabulary:
+        """The vocabulary that was dumped."""
+        self = cls()
+        self.lanes, self._free_lanes = dumped["lanes"], dumped["free"]
+        self.tokens = dumped["tokens"]
+        self._next_token, self._next_residual = dumped["next"]
+        for number, described in dumped["residuals"]:
+            checks = tuple((name, parse_field(field)) for name, field in described)
+            self.residuals[number] = checks
+            self._residual_numbers[checks] = number
+        for name, (number, token, present, absent, prefixes) in dumped["attributes"].items():
+            known = self.attributes[name] = Attribute()
+            known.number, known.token, known.present, known.absent = number, token, present, absent
+            known.prefixes = prefixes
+            if absent != NO_LANE:
+                self.absences[name] = absent
+        return self
+
+    @property
+    def size(self) -> int:
+        """How many lanes, strings and residual checks are remembered."""
+        return self.lanes - len(self._free_lanes) + len(self.tokens) + len(self.residuals)
+
+    def forget_all_but(self, lanes: set[int], tokens: Iterable[float], residuals: set[int]) -> None:
+        """Drop what no block mentions any more; freed lanes are given out again, tokens never."""
+        alive = set(tokens)
+        self.tokens = {text: token for text, token in self.tokens.items() if token in alive}
+        self.residuals = {n: check for n, check in self.residuals.items() if n in residuals}
+        self._residual_numbers = {check: n for n, check in self.residuals.items()}
+        for name, known in list(self.attributes.items()):
+            for kind in ("number", "token", "present", "absent"):
+                setattr(known, kind, self._kept(getattr(known, kind), lanes))
+            known.prefixes = {
+                length: lane
+                for length, lane in known.prefixes.items()
+                if self._kept(lane, lanes) != NO_LANE
+            }
+            if known.absent == NO_LANE:
+                self.absences.pop(name, None)
+            kept = (known.number, known.token, known.present, known.absent)
+            if not known.prefixes and kept == (NO_LANE,) * 4:
+                del self.attributes[name]
+
+    def _kept(self, lane: int, lanes: set[int]) -> int:
+        if lane == NO_LANE or lane in lanes:
+            return lane
+        self._free_lanes.append(lane)
+        return NO_LANE
+
+
+def _by_name(check: tuple[str, Field]) -> str:
+    return check[0]
+
+
+def _is_exact(cut: Cut) -> bool:
+    """Whether comparing as floats decides as comparing exactly would."""
+    return not EXACT_BELOW <= abs(cut[0]) <= MAX_INTEGER
+
+
+def _lowest(cut: Cut) -> float:
+    """The lowest float above a cut."""
+    bound = float(cut[0])
+    if cut[1] == BELOW or not _is_exact(cut):
+        return bound
+    return nextafter(bound, inf)
+
+
+def _highest(cut: Cut) -> float:
+    """The highest float below a cut."""
+    bound = float(cut[0])
+    if cut[1] != BELOW or not _is_exact(cut):
+        return bound
+    return nextafter(bound, -inf)

@@ -1,0 +1,162 @@
+"""Planner: which values publications really have, and what that says about access lanes.
+
+It keeps a sample of recent publications. From it and from the subscriptions' own bounds come the
+*cuts* that code each lane (quantiles, so that codes are fine where the action is) and the *weights*
+that say how large a share of publications falls below each code. A build then gives every entry
+the two lanes that fewest publications pass; `drift` tells when the plan of a built block has become
+so much worse than a fresh one that building it again pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from homing.push.index.kernels.layout import EXCLUDE, MAX_CUTS
+
+# Recent publications kept; 512 tell a share of 1 % from one of 3 %.
+SAMPLE = 512
+# What the subscriptions' own bounds count for beside the sample, in publications: a beginning.
+PRIOR = 32.0
+# A plan that is this many times as far from the best one as on the day it was made is made again.
+TOLERABLE = 1.5
+# Bounds looked at per lane when its quantiles are taken.
+MAX_BOUNDS = 1 << 14
+
+
+class Cuts(NamedTuple):
+    """How the values of each lane are coded, and how often publications have which code."""
+
+    start: npt.NDArray[np.uint32]
+    cut: npt.NDArray[np.float64]
+    weight: npt.NDArray[np.float64]
+
+
+class Sample:
+    """The last SAMPLE publications that were looked at, as (lanes, values)."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self._lanes: list[npt.NDArray[np.int32]] = []
+        self._values: list[npt.NDArray[np.float64]] = []
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def add(self, lanes: Sequence[int], values: Sequence[float]) -> None:
+        """Remember one publication, forgetting the oldest."""
+        if len(self._lanes) < SAMPLE:
+            self._lanes.append(np.array(lanes, np.int32))
+            self._values.append(np.array(values, np.float64))
+        else:
+            self._lanes[self.seen % SAMPLE] = np.array(lanes, np.int32)
+            self._values[self.seen % SAMPLE] = np.array(values, np.float64)
+        self.seen += 1
+
+    def by_lane(self) -> _Ragged:
+        """All values seen, lane by lane."""
+        lanes, values = list(self._lanes), list(self._values)
+        count = min(len(lanes), len(values))
+        if count == 0:
+            return _Ragged(np.empty(0, np.int64), np.empty(0), 0)
+        return _Ragged.of(
+            np.concatenate(lanes[:count]).astype(np.int64), np.concatenate(values[:count]), count
+        )
+
+
+class _Ragged(NamedTuple):
+    """Values grouped by lane, lanes ascending, and how many publications they come from."""
+
+    lane: npt.NDArray[np.int64]
+    value: npt.NDArray[np.float64]
+    publications: int
+
+    @classmethod
+    def of(
+        cls, lane: npt.NDArray[np.int64], value: npt.NDArray[np.float64], publications: int
+    ) -> _Ragged:
+        order = np.argsort(lane, kind="stable")
+        return cls(lane[order], value[order], publications)
+
+    def values(self, lane: int) -> npt.NDArray[np.float64]:
+        begin, end = np.searchsorted(self.lane, [lane, lane + 1])
+        return self.value[begin:end]
+
+
+def plan_cuts(
+    lane: npt.NDArray[np.uint32], bound: npt.NDArray[np.float64], lanes: int, sample: Sample
+) -> Cuts:
+    """Cuts and weights for a build, from the entries' bounds and the publications seen."""
+    wanted = lane < EXCLUDE
+    bounds = bound.reshape(-1, 2)[wanted]
+    order = np.argsort(lane[wanted], kind="stable")
+    ends = np.searchsorted(lane[wanted][order], np.arange(lanes + 1))
+    seen = sample.by_lane()
+    cuts: list[npt.NDArray[np.float64]] = []
+    weights: list[npt.NDArray[np.float64]] = []
+    for number in range(lanes):
+        rows = order[ends[number] : ends[number + 1]]
+        mine = bounds[rows[:: max(1, rows.size // MAX_BOUNDS)]]
+        cut = _quantiles(np.concatenate([mine.reshape(-1), seen.values(number)]))
+        cuts.append(cut)
+        weights.append(_weights(cut, _typical(mine), seen.values(number), seen.publications))
+    start = np.zeros(lanes + 1, np.uint32)
+    np.cumsum([cut.size for cut in cuts], out=start[1:])
+    return Cuts(start, np.concatenate(cuts), np.concatenate(weights))
+
+
+def plan_weights(
+    start: npt.NDArray[np.uint32], cut: npt.NDArray[np.float64], sample: Sample
+) -> npt.NDArray[np.float64]:
+    """Fresh weights for cuts that are in use."""
+    seen = sample.by_lane()
+    nothing = np.empty(0)
+    return np.concatenate(
+        [
+            _weights(
+                cut[start[number] : start[number + 1]],
+                nothing,
+                seen.values(number),
+                seen.publications,
+            )
+            for number in range(start.size - 1)
+        ]
+    )
+
+
+def _quantiles(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """At most MAX_CUTS of the values, evenly spread over them, ascending."""
+    distinct = np.unique(values[np.isfinite(values)])
+    if distinct.size <= MAX_CUTS:
+        return distinct
+    return distinct[np.arange(MAX_CUTS) * distinct.size // MAX_CUTS]
+
+
+def _typical(bounds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """A value that each bound is about: where somebody looks, publications will be."""
+    closed = bounds[np.isfinite(bounds).all(axis=1)]
+    middle: npt.NDArray[np.float64] = closed[:, 0] / 2 + closed[:, 1] / 2
+    return middle
+
+
+def _weights(
+    cut: npt.NDArray[np.float64],
+    expected: npt.NDArray[np.float64],
+    seen: npt.NDArray[np.float64],
+    publications: int,
+) -> npt.NDArray[np.float64]:
+    """For k = 0 … codes: the share of publications whose code on this lane is below k."""
+    codes = cut.size + 1
+    # Nothing is certain to be rare: a tenth of the prior is spread evenly over all codes.
+    counts = np.full(codes, PRIOR / 10 / codes)
+    if expected.size:
+        found = np.bincount(np.searchsorted(cut, expected, side="right"), minlength=codes)
+        counts += found * (PRIOR / expected.size)
+    if seen.size:
+        counts += np.bincount(np.searchsorted(cut, seen, side="right"), minlength=codes)
+    weight = np.zeros(codes + 1)
+    np.cumsum(counts / (publications + PRIOR), out=weight[1:])
+    return weight

@@ -1,0 +1,144 @@
+"""Reader: one thread's buffers, and a publication's or a batch's way through the kernels."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from math import nan
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from homing.push.index import tail
+from homing.push.index.kernels import Kernels
+from homing.push.index.kernels import layout as at
+
+Ids = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint64]
+
+# Publications that go through the pages together: enough to share every page's trip into the
+# cache, few enough that their codes stay in it.
+CHUNK = 1024
+# (publication, subscription) pairs of one chunk held at once, 12 bytes each; past it a chunk is
+# halved, down to a single publication, whose answer is as long as it is.
+MAX_PAIRS = 1 << 23
+_FIRST_PAIRS = 1 << 14
+_WORK = 1 << 14
+HEAD = (0.0, nan)
+
+
+class View(NamedTuple):
+    """The blocks at one moment; the table holds their addresses, the tuple keeps them alive."""
+
+    blocks: tuple[Words, ...]
+    table: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, blocks: Sequence[Words]) -> View:
+        pairs = [number for block in blocks for number in (block.ctypes.data, block.size)]
+        return cls(tuple(blocks), np.array(pairs, np.uint64))
+
+
+class Found(NamedTuple):
+    """Matches in no particular order: ids, whose they are, and those that need a residual check."""
+
+    ids: Ids
+    owners: npt.NDArray[np.int32]
+    pending: npt.NDArray[np.uint64]
+
+
+class Reader:
+    """The buffers of one thread; they grow to what its largest answer needed."""
+
+    def __init__(self) -> None:
+        self.counters = np.zeros(at.COUNTERS, np.int64)
+        self._work = np.empty((4, _WORK), np.int32)
+        self._found = np.empty(_FIRST_PAIRS, np.uint64)
+        self._owners = np.empty(_FIRST_PAIRS, np.int32)
+        self._pending = np.empty((64, 3), np.uint64)
+        self._column = np.empty(0, np.int32)
+        self._coded = np.empty((2, 1, 64), np.uint16)
+
+    def match(
+        self,
+        kernels: Kernels,
+        view: View,
+        lanes: npt.NDArray[np.int32],
+        values: npt.NDArray[np.float64],
+        known_lanes: int,
+    ) -> Found | None:
+        """All matches of the publications in `values`; None when they are too many at once."""
+        if self._column.size < known_lanes:
+            self._column = np.full(known_lanes + 64, at.NONE, np.int32)
+            self._column[at.ALWAYS] = at.ALWAYS
+        if self._coded.shape[1:] != values.shape:
+            self._coded = np.empty((2, *values.shape), np.uint16)
+        while True:
+            kernels.match.match_blocks(
+                view.table,
+                lanes,
+                values,
+                self._coded,
+                self._column,
+                self._work,
+                self._found,
+                self._owners,
+                self._pending,
+                self.counters,
+            )
+            matches, pending = int(self.counters[at.MATCHES]), int(self.counters[at.PENDING])
+            if matches <= self._found.size and pending <= len(self._pending):
+                return Found(self._found[:matches], self._owners[:matches], self._pending[:pending])
+            if matches + pending > MAX_PAIRS and len(values) > 1:
+                return None
+            self._grow(matches, pending)
+
+    def _grow(self, matches: int, pending: int) -> None:
+        if matches > self._found.size:
+            self._found = np.empty(matches + matches // 2, np.uint64)
+            self._owners = np.empty(matches + matches // 2, np.int32)
+        if pending > len(self._pending):
+            self._pending = np.empty((pending + pending // 2, 3), np.uint64)
+
+
+def scan_all(
+    view: View, lanes: npt.NDArray[np.int32], values: npt.NDArray[np.float64], known_lanes: int
+) -> Found:
+    """The same answer by numpy, publication by publication, while there are no kernels."""
+    ids: list[Ids] = []
+    owners: list[npt.NDArray[np.int32]] = []
+    pending: list[npt.NDArray[np.uint64]] = []
+    dense = np.full(known_lanes, nan)
+    dense[at.ALWAYS] = 0.0
+    for event, row in enumerate(values):
+        dense[lanes] = row[at.NONE + 1 :]
+        for block in view.blocks:
+            found, residual = tail.scan(block, dense)
+            plain = residual == at.NO_RESIDUAL
+            ids.append(found[plain])
+            owners.append(np.full(int(plain.sum()), event, np.int32))
+            asked = found[~plain]
+            rows = np.empty((asked.size, 3), np.uint64)
+            rows[:, 0], rows[:, 1], rows[:, 2] = event, residual[~plain], asked
+            pending.append(rows)
+    nothing = np.empty(0, np.uint64)
+    return Found(
+        np.concatenate([nothing, *ids]),
+        np.concatenate([np.empty(0, np.int32), *owners]),
+        np.concatenate([nothing.reshape(0, 3), *pending]),
+    )
+
+
+def as_matrix(
+    lanes: array[int], values: array[float], ends: Sequence[int]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    """Sparse rows, one after the other, as the columns of lanes that any of them has."""
+    all_lanes = np.frombuffer(lanes, np.int32) if lanes else np.empty(0, np.int32)
+    distinct, column = np.unique(all_lanes, return_inverse=True)
+    matrix = np.full((len(ends), at.NONE + 1 + distinct.size), nan)
+    matrix[:, at.ALWAYS] = 0.0
+    if lanes:
+        row = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+        matrix[row, column + at.NONE + 1] = np.frombuffer(values, np.float64)
+    return distinct.astype(np.int32), matrix

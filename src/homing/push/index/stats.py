@@ -1,0 +1,146 @@
+"""What an index holds and what matching costs, for people and for the metrics page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from homing.push.index.kernels import layout as at
+from homing.push.index.lanes import NO_LANE, Vocabulary
+from homing.push.index.planner import Sample
+from homing.push.index.tail import Words, dead_of, section32
+
+# Bounds per attribute whose selectivity is averaged.
+_LOOKED_AT = 1000
+
+
+class AttributeStats(msgspec.Struct, frozen=True):
+    """One attribute: how many boxes bound it, and what share of recent publications a bound passes."""
+
+    name: str
+    bounds: int
+    selectivity: float
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Counts of what is held; per-event figures are means over all publications so far."""
+
+    subscriptions: int
+    entries: int
+    boxes: int
+    removed: int
+    blocks: int
+    pages: int
+    bytes: int
+    vocabulary: int
+    publications: int
+    matches: int
+    pages_per_event: float
+    candidates_per_event: float
+    false_candidates_per_event: float
+    attributes: tuple[AttributeStats, ...]
+
+
+def gathered(
+    count: int,
+    blocks: Sequence[Words],
+    vocabulary: Vocabulary,
+    sample: Sample,
+    publications: int,
+    totals: npt.NDArray[np.int64],
+) -> Stats:
+    """The statistics of an index with these blocks."""
+    per_event = totals / max(publications, 1)
+    return Stats(
+        subscriptions=count,
+        entries=sum(_real_entries(block) for block in blocks),
+        boxes=sum(int(block[at.SUBSCRIBERS]) for block in blocks),
+        removed=sum(int(dead_of(block).sum()) for block in blocks),
+        blocks=len(blocks),
+        pages=sum(int(block[at.PAGES]) for block in blocks),
+        bytes=sum(block.nbytes for block in blocks),
+        vocabulary=vocabulary.size,
+        publications=publications,
+        matches=int(totals[at.MATCHES]),
+        pages_per_event=float(per_event[at.PAGES_VISITED]),
+        candidates_per_event=float(per_event[at.CANDIDATES]),
+        false_candidates_per_event=float(per_event[at.FALSE_CANDIDATES]),
+        attributes=_attributes(blocks, vocabulary, sample),
+    )
+
+
+def _real_entries(block: Words) -> int:
+    return int(np.count_nonzero(np.diff(section32(block, at.SUBS, int(block[at.ENTRIES]) + 1))))
+
+
+def _bounds(block: Words) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float64]]:
+    count = int(section32(block, at.FIRST, int(block[at.ENTRIES]) + 1)[-1])
+    begin = int(block[at.BOUND])
+    bound = block.view(np.float64)[begin : begin + 2 * count].reshape(-1, 2)
+    return section32(block, at.LANE, count), bound
+
+
+def _attributes(
+    blocks: Sequence[Words], vocabulary: Vocabulary, sample: Sample
+) -> tuple[AttributeStats, ...]:
+    names = {
+        lane: name
+        for name, known in vocabulary.attributes.items()
+        for lane in (
+            known.number,
+            known.token,
+            known.present,
+            known.absent,
+            *known.prefixes.values(),
+        )
+        if lane != NO_LANE
+    }
+    lanes = np.concatenate([_bounds(block)[0] for block in blocks])
+    bounds = np.concatenate([_bounds(block)[1] for block in blocks])
+    order = np.argsort(lanes, kind="stable")
+    distinct, begins = np.unique(lanes[order], return_index=True)
+    seen = sample.by_lane()
+    counts: dict[str, int] = {}
+    shares: dict[str, list[float]] = {}
+    for lane, rows in zip(distinct.tolist(), np.split(order, begins[1:]), strict=True):
+        name = names.get(lane & at.LANE_MASK)
+        if name is None:
+            continue
+        counts[name] = counts.get(name, 0) + rows.size
+        values = np.sort(seen.values(lane))
+        if seen.publications and lane < at.EXCLUDE:
+            some = bounds[rows[:_LOOKED_AT]]
+            inside = np.searchsorted(values, some[:, 1], "right") - np.searchsorted(
+                values, some[:, 0], "left"
+            )
+            shares.setdefault(name, []).append(float(inside.mean()) / seen.publications)
+    return tuple(
+        AttributeStats(name, counts[name], float(np.mean(shares.get(name, [1.0]))))
+        for name in sorted(counts)
+    )
+
+
+def mentioned(
+    blocks: Sequence[Words], vocabulary: Vocabulary
+) -> tuple[set[int], set[float], set[int]]:
+    """The lanes, tokens and residual checks that any entry of these blocks uses."""
+    text_lanes = [
+        lane
+        for known in vocabulary.attributes.values()
+        for lane in (known.token, *known.prefixes.values())
+        if lane != NO_LANE
+    ]
+    lanes: set[int] = set()
+    tokens: set[float] = set()
+    residuals: set[int] = set()
+    for block in blocks:
+        lane, bound = _bounds(block)
+        lanes.update(np.unique(lane & at.LANE_MASK).tolist())
+        text = np.isin(lane & at.LANE_MASK, text_lanes) & np.isfinite(bound[:, 1])
+        for low, high in np.unique(bound[text], axis=0).tolist():
+            tokens.update(float(token) for token in range(int(low), int(high) + 1))
+        residuals.update(np.unique(section32(block, at.RESIDUAL, int(block[at.ENTRIES]))).tolist())
+    return lanes, tokens, residuals
