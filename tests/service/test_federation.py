@@ -96,6 +96,20 @@ def test_local_workers_come_first() -> None:
     assert (len(worker.sent), len(mesh.reposted(b"n"))) == (1, 1)
 
 
+def test_an_answer_frees_its_place_without_another_publication() -> None:
+    """A peer that is as idle as before publishes nothing new until its next heartbeat."""
+    mesh = Mesh()
+    mesh.publish(b"n", echo=1)
+    client = mesh.client()
+    for _ in range(3):
+        mesh.ask(client)
+    for _ in range(3):
+        (repost,) = mesh.reposted(b"n")
+        mesh.tell(mesh.cloud[b"n"], PeerAnswer(Kind.FINAL, repost.address, b"echo", pack([b"hi"])))
+    assert len(client.take()) == 3
+    assert mesh.reposted(b"n") == []
+
+
 def test_the_peer_with_most_room_and_never_more_than_it_has() -> None:
     mesh = Mesh()
     mesh.publish(b"n", echo=1)

@@ -259,6 +259,9 @@ class DispatchCore:
             self.refuse(pending, data or b"failed", now)
         if isinstance(holder, Worker):
             self._freed(holder, now)
+        elif isinstance(holder, Peer):
+            holder.regain(pending.service.name)
+            self.pump(pending.service, now)
 
     def _freed(self, worker: Worker, now: float) -> None:
         """A worker has room again: for what waits, or to idle."""

@@ -1,7 +1,7 @@
 """Peers: how much each could take, which of them gets a request, when one counts as gone.
 
-What a peer publishes is a hint. Each repost takes one off the hint, a bounce sets it to nothing until
-the peer publishes again, and silence for the expiry time makes the peer no candidate at all. So a
+What a peer publishes is a hint. Each repost takes one off the hint and its answer puts it back, a
+bounce sets it to nothing until the peer answers or publishes again, and silence for the expiry time makes the peer no candidate at all. So a
 request tries each peer at most once per publication and otherwise waits at home.
 """
 
@@ -57,6 +57,13 @@ class Peer(Holder):
         if not self.capacity.get(service, 0):
             service = ANY
         self.capacity[service] = max(0, self.capacity.get(service, 0) - 1)
+
+    def regain(self, service: bytes) -> None:
+        """It answered one: that place is free again, though what it publishes need not change."""
+        if service not in self.capacity:
+            service = ANY
+        if service in self.capacity:
+            self.capacity[service] += 1
 
     def forget_capacity(self, service: bytes) -> None:
         """It bounced one: nothing more for this service until it publishes again."""
