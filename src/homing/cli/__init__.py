@@ -30,11 +30,15 @@ class Verb(NamedTuple):
 
 
 PLANES: dict[str, tuple[Verb, ...]] = {
+    "The whole fabric": (
+        Verb("demo", "run the main job here: load, a kill, an audit, measured figures"),
+    ),
     "Service plane": (
         Verb("broker", "run a broker: clients, workers, peers and tasks meet there"),
     ),
     "Journal and pipeline": (
         Verb("journal", "look into journals: what a node did, and whether it is whole"),
+        Verb("pipeline", "run the Spark jobs: tables, audits and figures from the journal"),
     ),
     "This machine": (
         Verb("keys", "make CURVE key pairs, so that nodes know each other"),

@@ -1,0 +1,99 @@
+"""The demo's processes: two brokers that are each other's peer, and workers at both."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from homing.node.supervisor import Child, Supervisor
+
+PLUGS = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
+# Workers per site: the first is asked for everything and has too few.
+SITES = {"paris": 2, "lyon": 4}
+
+
+class Site(NamedTuple):
+    """A broker of the demo: its process, where it listens, where its journal is."""
+
+    name: str
+    ends: dict[str, str]
+    data: Path
+    child: Child
+
+
+class Stage:
+    """Everything that runs; `async with` leaves nothing behind."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._supervisor = Supervisor(watch=lambda _name, _line: None)
+        self.sites: dict[str, Site] = {}
+
+    async def __aenter__(self) -> Self:
+        ends = {name: _free_endpoints() for name in SITES}
+        for name in SITES:
+            self.sites[name] = self._start_broker(name, ends)
+        await self._supervisor.ready()
+        for name, workers in SITES.items():
+            for number in range(workers):
+                self._start_worker(f"{name}-{number + 1}", name)
+        await self._supervisor.ready()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._supervisor.stop()
+
+    def kill(self, name: str) -> None:
+        """kill -9; the supervisor starts it again."""
+        self._supervisor.children[name].signal(signal.SIGKILL)
+
+    def lives(self, name: str) -> int:
+        """How often a process has been started."""
+        return self._supervisor.children[name].lives
+
+    def brokers_cpu(self) -> float:
+        """User and system seconds that the brokers have used so far."""
+        return sum(_cpu_seconds(site.child.pid) for site in self.sites.values())
+
+    def _start_broker(self, name: str, ends: dict[str, dict[str, str]]) -> Site:
+        words = [sys.executable, "-m", "homing.cli", "broker", "--name", name]
+        words += ["--data", str(self._data / name), "--set", "node.log_level=error"]
+        for plug, endpoint in ends[name].items():
+            words += ["--set", f"service.{plug}={endpoint}"]
+        for peer in ends.keys() - {name}:
+            words += ["--peer", f"{peer}={ends[peer]['cloudfe']},{ends[peer]['statebe']}"]
+        child = self._supervisor.start(name, words, _environment())
+        return Site(name, ends[name], self._data / name, child)
+
+    def _start_worker(self, name: str, site: str) -> None:
+        words = [sys.executable, "-m", "homing.demo.worker", self.sites[site].ends["localbe"], site]
+        self._supervisor.start(name, words, _environment())
+
+
+def _free_endpoints() -> dict[str, str]:
+    """An endpoint for each plug, at ports that nobody has just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in PLUGS]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return {plug: f"tcp://127.0.0.1:{port}" for plug, port in zip(PLUGS, ports, strict=True)}
+
+
+def _environment() -> dict[str, str]:
+    """The demo's own settings hold, whatever the user has set for other fabrics."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("HOMING_")}
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

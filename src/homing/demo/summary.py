@@ -1,0 +1,54 @@
+"""The demo's screen: every figure is one that this run measured."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from homing.demo.ledger import Ledger
+from homing.demo.requests import BUSY, IN_FLIGHT, VICTIM, Requests, workers
+from homing.demo.stage import SITES
+
+
+def print_requests(console: Console, seen: Requests) -> None:
+    """What the clients saw."""
+    table = _table()
+    shares = ", ".join(f"{site} {seen.answered[site]:,}" for site in SITES)
+    table.add_row("asked", f"{seen.asked:,} requests of {BUSY}, {IN_FLIGHT} at a time")
+    table.add_row("answered", f"{seen.answered.total():,} ({shares}), {seen.wrong} mixed up")
+    table.add_row(
+        "killed", f"worker {VICTIM}, half-way, with -9; it is back for its life {seen.victim_lives}"
+    )
+    table.add_row("took", f"{seen.seconds:.2f} s, {seen.rate:,.0f} requests/s")
+    p50, p99 = (seen.round_trips.percentile(share) * 1e3 for share in (0.5, 0.99))
+    table.add_row("round trip", f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, of which 4 ms are the work")
+    cpu = seen.brokers_cpu / seen.asked * 1e6
+    table.add_row("brokers' CPU", f"{cpu:.0f} µs a request, both together, journal on")
+    console.print(f"[bold]Service plane[/]  brokers {' and '.join(SITES)}, {workers()} workers")
+    console.print(table)
+
+
+def print_ledger(console: Console, ledger: Ledger) -> None:
+    """What the journals say."""
+    table = _table()
+    table.add_row(
+        "read",
+        f"{ledger.journals} journals, {ledger.events:,} events, {len(ledger.damage)} damaged",
+    )
+    table.add_row(
+        "began, ended",
+        f"{ledger.accepted:,} accepted = {ledger.answered:,} answered + {ledger.refused:,} bounced",
+    )
+    table.add_row(
+        "on the way", f"{ledger.reposted:,} went to the peer, {ledger.requeued} ran again elsewhere"
+    )
+    table.add_row("lost, twice", f"{ledger.lost} lost, {ledger.twice} ended twice")
+    console.print("\n[bold]Journal[/]  every request a broker took on, peers' included")
+    console.print(table)
+
+
+def _table() -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    return table
