@@ -1,0 +1,98 @@
+"""Journal: what an event costs to record, to read and to seal."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks.harness import Report
+from homing.journal.columns import batch
+from homing.journal.events import Event, RequestAccepted, RequestAnswered, decode, encode
+from homing.journal.reader import read, segments
+from homing.journal.sealing import seal_all
+from homing.journal.writer import Durability, open_journal
+
+TURN = 100  # events a turn of the loop appends before it looks elsewhere
+BEHIND = 20_000  # as a node under back-pressure does, wait rather than overrun the disk
+
+
+def run(report: Report) -> None:
+    """Record, encode, read and seal requests and their answers."""
+    size = 40_000 if report.quick else 400_000
+    batch(b"node0001", [(1, 0, pair(1))])  # pyarrow's imports are not what is measured
+    report.note(
+        "CPU µs per event of the whole process: making it, appending it, its share of the group's "
+        "checksum, write and sync. One request is two events."
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        rows: list[list[str | float]] = []
+        for durability in ("fsync", "os", "none"):
+            path = Path(directory) / durability
+            cost = report.median(lambda p=path, d=durability: record(p, d, size))  # type: ignore[misc]
+            rows.append([durability, cost])
+        report.table("Recording", ["durability", "CPU µs per event"], rows)
+        report.table("Reading", ["what", "events/s of one core"], reading(Path(directory) / "os"))
+    report.table("Parts", ["what", "CPU µs per event"], parts(size // 10))
+
+
+def pair(number: int) -> tuple[Event, Event]:
+    return (
+        RequestAccepted(1.5, b"echo", b"\x00abcd", 64),
+        RequestAnswered(1.6, number, b"worker-1", 64, 0.0001),
+    )
+
+
+def record(path: Path, durability: Durability, size: int) -> float:
+    """CPU µs per event of a journal that is kept busy."""
+    journal = open_journal(
+        path, b"node0001", post=lambda call: call(), on_durable=lambda number: None,
+        durability=durability,
+    )  # fmt: skip
+    before = time.process_time()
+    for _ in range(size // TURN):
+        for _ in range(TURN // 2):
+            for event in pair(journal.number):
+                journal.append(event)
+        while journal.backlog > BEHIND:
+            time.sleep(0.001)
+    journal.close()
+    return (time.process_time() - before) / size * 1e6
+
+
+def reading(path: Path) -> list[list[str | float]]:
+    """Events a second: as structs, as columns into Parquet."""
+    events = sum(1 for _ in read(path))
+    structs = timed(lambda: sum(1 for _ in read(path)))
+    segment_count = len(segments(path))
+    (path / "99999999999999999999.hj").touch()  # so that the last one counts as finished
+    sealing = timed(lambda: assert_sealed(path, segment_count))
+    return [["as structs", events / structs], ["sealed to Parquet", events / sealing]]
+
+
+def assert_sealed(path: Path, count: int) -> None:
+    if len(list(seal_all(path, lambda damage: None))) != count:
+        raise RuntimeError("not every segment was sealed")
+
+
+def parts(size: int) -> list[list[str | float]]:
+    """What the pieces cost by themselves."""
+    group = [event for number in range(size // 2) for event in pair(number)]
+    body = encode(group)
+    columns: Callable[[], pa.RecordBatch] = lambda: batch(b"node0001", [(1, 0, group)])  # noqa: E731
+    columns()
+    return [
+        ["make", timed(lambda: [pair(number) for number in range(size // 2)]) / size * 1e6],
+        ["encode in a group", timed(lambda: encode(group)) / size * 1e6],
+        ["decode a group", timed(lambda: decode(body)) / size * 1e6],
+        ["to columns", timed(columns) / size * 1e6],
+    ]
+
+
+def timed(work: Callable[[], object]) -> float:
+    before = time.process_time()
+    work()
+    return time.process_time() - before
