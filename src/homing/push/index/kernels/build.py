@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from homing.push.index.kernels.codes import bucket_shift, code_of
 from homing.push.index.kernels.jit import kernel
 from homing.push.index.kernels.layout import (
     BOUND,
@@ -31,7 +32,7 @@ from homing.push.index.kernels.layout import (
     STRIP_WORDS,
     SUBS,
 )
-from homing.push.index.kernels.match import block_at, bucket_shift, code_of
+from homing.push.index.kernels.match import block_at
 
 HASH_SEED = np.uint64(0x9E3779B97F4A7C15)
 HASH_STEP = np.uint64(0xBF58476D1CE4E5B9)

@@ -70,6 +70,7 @@ LIVE_WORDS = 4
 BUCKETS = 64
 ROWS = BUCKETS + 1
 ROW_WORDS = ROWS * LIVE_WORDS
+ABSENT_ROW = BUCKETS * LIVE_WORDS
 STRIP_WORDS = 5
 # Rows for more lanes than this cost more memory than the candidates they would save.
 MAX_DIMENSIONS = 12

@@ -13,16 +13,13 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from homing.push.index.kernels.codes import encode
 from homing.push.index.kernels.jit import kernel
 from homing.push.index.kernels.layout import (
     ABSENT,
-    ALWAYS,
     BOUND,
     BOX,
-    BUCKETS,
     CANDIDATES,
-    CUT,
-    CUTSTART,
     DEAD,
     ENTRIES,
     FALSE_CANDIDATES,
@@ -30,7 +27,6 @@ from homing.push.index.kernels.layout import (
     ID,
     LANE,
     LANE_MASK,
-    LANES,
     LIVE_WORDS,
     MATCHES,
     MAX_CUTS,
@@ -54,7 +50,6 @@ from homing.push.index.kernels.layout import (
 U0, U1, U2, U3, U4, U5, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 8, 32, 48))
 LANE_BITS = np.uint64(LANE_MASK)
 LOW_HALF, CODE_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
-ABSENT_ROW = BUCKETS * LIVE_WORDS
 ROW_STEP = np.uint64(ROW_WORDS)
 
 
@@ -82,61 +77,6 @@ def lowest_bit(_typing, _word):
 def block_at(table, i):
     """Block number i of a table of (address, words) pairs."""
     return carray(_pointer(table[2 * i]), (np.int64(table[2 * i + 1]),), np.uint64)
-
-
-@kernel()
-def code_of(cuts, start, end, value):
-    """How many of cuts[start:end] are at or below the value; a binary search without branches."""
-    count = end - start
-    if count == 0:
-        return 0
-    at = start
-    while count > 1:
-        half = count >> 1
-        at = at + half if cuts[at + half] <= value else at
-        count -= half
-    return at - start + (1 if cuts[at] <= value else 0)
-
-
-@kernel()
-def bucket_shift(top):
-    """How far to shift codes 0..top so that they fit the buckets of a page."""
-    shift = 0
-    while top >> shift >= BUCKETS:
-        shift += 1
-    return shift
-
-
-@kernel()
-def encode(block, lanes, values, codes, rows):
-    """The codes of all values in the block's cuts, and the row offsets they have in common rows."""
-    block32 = block.view(np.uint32)
-    blockf = block.view(np.float64)
-    cutstart = 2 * np.int64(block[CUTSTART])
-    cuts = np.int64(block[CUT])
-    known = np.int64(block[LANES])
-    for event in range(values.shape[0]):
-        codes[event, ALWAYS] = 0
-        codes[event, NONE] = ABSENT
-        rows[event, ALWAYS] = 0
-        rows[event, NONE] = ABSENT_ROW
-    for i in range(lanes.size):
-        lane = np.int64(lanes[i])
-        c = i + NONE + 1
-        if lane < known:
-            start = cuts + np.int64(block32[cutstart + lane])
-            end = cuts + np.int64(block32[cutstart + lane + 1])
-            shift = bucket_shift(end - start)
-            for event in range(values.shape[0]):
-                value = values[event, c]
-                code = code_of(blockf, start, end, value)
-                absent = value != value
-                codes[event, c] = ABSENT if absent else code
-                rows[event, c] = ABSENT_ROW if absent else (code >> shift) * LIVE_WORDS
-        else:
-            for event in range(values.shape[0]):
-                codes[event, c] = ABSENT
-                rows[event, c] = ABSENT_ROW
 
 
 @kernel()
