@@ -22,7 +22,7 @@ from homing.errors import (
     RequestTimeout,
     Unavailable,
 )
-from homing.service.asking import MAX_UNREAD, Streamed
+from homing.service.asking import MAX_UNREAD, Plan, Streamed
 from homing.wire.curve import CurveClient, CurveServer, new_keys
 from homing.wire.frames import pack
 from homing.wire.mechanisms import PlainClient, PlainServer
@@ -167,7 +167,7 @@ async def test_a_stream_gives_every_part() -> None:
 @on_loop
 async def test_a_stream_far_ahead_of_its_reader_fails_instead_of_growing() -> None:
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    stream = Streamed(b"k", b"", 0.0, done, 1.0)
+    stream = Streamed(b"k", Plan(b"", b"", b"", 1.0, True), 0.0, done)
     part = bytes(1 << 20)
     for _ in range(MAX_UNREAD // len(part) + 1):
         stream.part(part, 0.0)

@@ -18,26 +18,42 @@ from homing.wire.mdp_messages import Dialect, Kind, Nak, Options
 
 # An envelope of ours: MORE, its length, `HM`, flags, priority, timeout; then the id.
 _ID_BYTES = 8
-_ENVELOPE = b"\x01\x10HM"
+_SHORT_16 = b"\x01\x10"
+_ENVELOPE = _SHORT_16 + b"HM"
 _ID_AT = 10
 _ID_END = _ID_AT + _ID_BYTES
 # Parts of a stream that nobody has read yet. Past it the stream fails: waiting for its reader
 # would make every other request of the client wait too.
 MAX_UNREAD = 16 << 20
-# Heads are made once for each service; programs use a handful.
-_MAX_HEADS = 4096
+# Plans are made once for each service and set of options; programs use a handful.
+_MAX_PLANS = 4096
+
+
+class Plan:
+    """What requests of one service with the same options have in common."""
+
+    __slots__ = ("before", "behind", "patience", "report", "streamed")
+
+    def __init__(
+        self, before: bytes, behind: bytes, report: bytes, patience: float, streamed: bool
+    ) -> None:
+        self.before = before  # the envelope up to the id; empty where there is none
+        self.behind = behind  # from the envelope to the data
+        self.report = report  # how the REPORT goes on behind the envelope
+        self.patience = patience
+        self.streamed = streamed
 
 
 class Asked:
     """One request under way. `done` gets the data frames of the answer, or the error."""
 
-    __slots__ = ("deadline", "done", "key", "report")
+    __slots__ = ("deadline", "done", "key", "plan")
 
     def __init__(
-        self, key: bytes, report: bytes, deadline: float, done: asyncio.Future[bytes]
+        self, key: bytes, plan: Plan, deadline: float, done: asyncio.Future[bytes]
     ) -> None:
         self.key = key
-        self.report = report  # how its REPORT begins behind the envelope
+        self.plan = plan
         self.deadline = deadline
         self.done = done
 
@@ -48,26 +64,20 @@ class Asked:
 class Streamed(Asked):
     """A request whose answer comes in parts."""
 
-    __slots__ = ("_news", "_patience", "_unread", "parts")
+    __slots__ = ("_news", "_unread", "parts")
 
     def __init__(
-        self,
-        key: bytes,
-        report: bytes,
-        deadline: float,
-        done: asyncio.Future[bytes],
-        patience: float,
+        self, key: bytes, plan: Plan, deadline: float, done: asyncio.Future[bytes]
     ) -> None:
-        super().__init__(key, report, deadline, done)
+        super().__init__(key, plan, deadline, done)
         self.parts: deque[bytes] = deque()
         self._unread = 0
-        self._patience = patience
         self._news = asyncio.Event()
         done.add_done_callback(lambda _: self._news.set())
 
     def part(self, data: bytes, now: float) -> None:
         """One more part; it also gives the rest of the answer its full time again."""
-        self.deadline = now + self._patience
+        self.deadline = now + self.plan.patience
         self._unread += len(data)
         if self._unread > MAX_UNREAD and not self.done.done():
             self.done.set_exception(
@@ -96,35 +106,46 @@ class Asking:
         self.dialect = dialect
         self.most = 1 if dialect != Dialect.D0X else 1 << 30
         self._asked: dict[bytes, Asked] = {}
-        self._heads: dict[str, tuple[bytes, bytes]] = {}
+        self._plans: dict[tuple[str, float, int, bool], Plan] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return len(self._asked)
 
-    def head(self, service: str) -> tuple[bytes, bytes]:
-        """What stands before the data of a request and of its REPORT, behind the envelope."""
-        found = self._heads.get(service)
+    def plan(self, service: str, patience: float, priority: int, streamed: bool) -> Plan:
+        """The plan for such requests, made when it is first needed."""
+        key = (service, patience, priority, streamed)
+        found = self._plans.get(key)
         if found is None:
-            if len(self._heads) >= _MAX_HEADS:
-                self._heads.clear()
-            name = service.encode()
-            request = mdp.request_head(self.dialect, name)
-            found = (request, mdp.report_head(self.dialect, Kind.FINAL, name))
-            self._heads[service] = found
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            found = self._plans[key] = self._make_plan(service, patience, priority, streamed)
         return found
 
-    def next_key(self) -> bytes:
-        """The id of the next request."""
-        self._count += 1
-        return self._count.to_bytes(_ID_BYTES, "big") if self.dialect == Dialect.D0X else b""
+    def _make_plan(self, service: str, patience: float, priority: int, streamed: bool) -> Plan:
+        name = service.encode()
+        behind = mdp.request_head(self.dialect, name)
+        report = mdp.report_head(self.dialect, Kind.FINAL, name)
+        if self.dialect != Dialect.D0X:
+            return Plan(b"", behind, report, patience, streamed)
+        milliseconds = min(int(patience * 1000), 0xFFFFFFFF)
+        options = mdp.write_options(Options(streamed, priority, milliseconds))
+        return Plan(_SHORT_16 + options, behind, report, patience, streamed)
 
-    def add(self, asked: Asked, behind: bytes, options: bytes, data: bytes) -> bytes:
-        """Remember a request; the image to send for it."""
-        self._asked[asked.key] = asked
-        if asked.key:
-            return b"".join((b"\x01\x10", options, asked.key, behind, data))
-        return behind + data
+    def add(
+        self, plan: Plan, data: bytes, deadline: float, done: asyncio.Future[bytes]
+    ) -> tuple[Asked, bytes]:
+        """Remember a request; it, and the image to send for it."""
+        if plan.before:
+            self._count += 1
+            key = self._count.to_bytes(_ID_BYTES, "big")
+            image = b"".join((plan.before, key, plan.behind, data))
+        else:
+            key = b""
+            image = plan.behind + data
+        make = Streamed if plan.streamed else Asked
+        asked = self._asked[key] = make(key, plan, deadline, done)
+        return asked, image
 
     def forget(self, asked: Asked) -> bool:
         """No more; whether it was still under way."""
@@ -138,10 +159,11 @@ class Asking:
                 asked = table.get(image[_ID_AT:_ID_END])
                 if asked is None:
                     continue
-                if image.startswith(asked.report, _ID_END):
+                report = asked.plan.report
+                if image.startswith(report, _ID_END):
                     del table[asked.key]
                     if not asked.done.done():
-                        asked.done.set_result(image[_ID_END + len(asked.report) :])
+                        asked.done.set_result(image[_ID_END + len(report) :])
                     continue
             self._read(image, now)
 
@@ -180,9 +202,3 @@ class Asking:
         """Fail everything under way, each with an error of its own."""
         for asked in list(self._asked.values()):
             self._settle(asked, why())
-
-
-def options_of(partials: bool, priority: int, timeout: float) -> bytes:
-    """What stands before the id in an envelope."""
-    milliseconds = min(int(timeout * 1000), 0xFFFFFFFF)
-    return mdp.write_options(Options(partials, priority, milliseconds))

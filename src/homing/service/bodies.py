@@ -130,19 +130,24 @@ class Source:
 
     def __init__(self, items: Bodies) -> None:
         self.item: Any = None
-        self._plain = iter(items) if isinstance(items, Iterable) else None
-        self._async = None if isinstance(items, Iterable) else aiter(items)
+        self.plain = isinstance(items, Iterable)
+        self._now = iter(items) if isinstance(items, Iterable) else iter(())
+        self._later = None if isinstance(items, Iterable) else aiter(items)
 
-    async def more(self) -> bool:
-        """Whether there is another one; then it is `item`."""
+    def more(self) -> bool:
+        """Whether a plain iterable has another one; then it is `item`."""
+        for item in self._now:
+            self.item = item
+            return True
+        return False
+
+    async def more_later(self) -> bool:
+        """The same for an async iterable, which is not asked again once it has ended."""
+        if self._later is None:
+            return False
         try:
-            if self._plain is not None:
-                self.item = next(self._plain)
-            elif self._async is not None:
-                self.item = await anext(self._async)
-            else:
-                return False
-        except (StopIteration, StopAsyncIteration):
-            self._plain = self._async = None
+            self.item = await anext(self._later)
+        except StopAsyncIteration:
+            self._later = None
             return False
         return True

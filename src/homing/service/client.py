@@ -31,9 +31,10 @@ from homing.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from homing.service.asking import Asked, Asking, Streamed, options_of
+from homing.service.asking import Asked, Asking, Plan, Streamed
 from homing.service.bodies import EMPTY, Bodies, Source, codec_named
 from homing.service.lifeline import Lifeline
+from homing.service.turns import Turns
 from homing.wire.frames import pack, unpack
 from homing.wire.mdp_messages import Dialect
 from homing.wire.mechanisms import Mechanism
@@ -50,8 +51,6 @@ HEARTBEAT = 2.5
 LIVENESS = 3
 
 PRIORITY = 4
-# Sets of options that a program uses: a handful, unless it makes timeouts up as it goes.
-_MAX_HEADS = 256
 _DIALECTS = {"0X": Dialect.D0X, "01": Dialect.D01, "02": Dialect.D02}
 
 T = TypeVar("T")
@@ -94,8 +93,7 @@ class Client:
         self._retries = retries
         self._codec = codec_named(codec)
         self._heartbeat = heartbeat
-        self._heads: dict[tuple[bool, int, float], bytes] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._turns = Turns()
         self._unsent: deque[tuple[Asked, bytes]] = deque()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = float("inf")
@@ -121,11 +119,12 @@ class Client:
         """Ask, wait, and return the answer as `returns` says (see homing.service.bodies)."""
         data = self._codec.write(body)
         read = self._codec.reader(returns)
+        plan = self._plan(service, options)
         left = options.get("retries", self._retries)
         pauses: Backoff | None = None
         while True:
             try:
-                return read(await self._once(service, data, options))
+                return read(await self._once(plan, data))
             except HomingError as error:
                 if left <= 0 or not error.retryable or self._closed:
                     raise
@@ -161,22 +160,29 @@ class Client:
         """Ask once for every body, many at a time; the answers come in the order of the bodies."""
         if in_flight < 1:
             raise ValueError("in_flight is at least 1")
-        read = self._codec.reader(returns)
+        read, write = self._codec.reader(returns), self._codec.write
+        plan = self._plan(service, options)
         window: deque[tuple[Asked, bytes]] = deque()
         source = Source(bodies)
         try:
             while True:
-                while len(window) < in_flight and await source.more():
-                    data = self._codec.write(source.item)
+                while len(window) < in_flight and (
+                    source.more() if source.plain else await source.more_later()
+                ):
+                    data = write(source.item)
                     if self._full():
-                        await self._room(options)
-                    window.append((self._ask(service, data, options), data))
+                        await self._room(plan.patience)
+                    window.append((self._ask(plan, data), data))
                 if not window:
                     return
                 asked, data = window[0]
-                answer = read(await self._answer(asked, service, data, options))
+                try:
+                    # An answer that is there already needs no trip through the loop.
+                    got = asked.done.result() if asked.done.done() else await asked.done
+                except HomingError as error:
+                    got = await self._again(error, service, data, options)
                 window.popleft()
-                yield answer
+                yield read(got)
         finally:
             for asked, _ in window:
                 self._give_up(asked)
@@ -200,9 +206,10 @@ class Client:
         whole gives one part. An empty last part only says that it was the last.
         """
         read = self._codec.reader(returns)
+        plan = self._plan(service, options, streamed=True)
         if self._full():
-            await self._room(options)
-        asked = self._ask(service, self._codec.write(body), options, streamed=True)
+            await self._room(plan.patience)
+        asked = self._ask(plan, self._codec.write(body))
         assert isinstance(asked, Streamed)
         parts = 0
         try:
@@ -253,43 +260,36 @@ class Client:
 
     # -- one request --------------------------------------------------------------------------
 
-    async def _once(self, service: str, data: bytes, options: Options) -> bytes:
+    async def _once(self, plan: Plan, data: bytes) -> bytes:
         if self._full():
-            await self._room(options)
-        asked = self._ask(service, data, options)
+            await self._room(plan.patience)
+        asked = self._ask(plan, data)
         try:
             return await asked.done
         except asyncio.CancelledError:
             self._give_up(asked)
             raise
 
-    async def _answer(self, asked: Asked, service: str, data: bytes, options: Options) -> bytes:
-        """The answer to a request already sent; tried again if it failed and may be."""
-        try:
-            return await asked.done
-        except HomingError as error:
-            left = options.get("retries", self._retries)
-            if left <= 0 or not error.retryable:
-                raise
+    async def _again(
+        self, error: HomingError, service: str, data: bytes, options: Options
+    ) -> bytes:
+        """The answer to a request of `map` that failed once, if it may be tried again."""
+        left = options.get("retries", self._retries)
+        if left <= 0 or not error.retryable:
+            raise error
         options = {**options, "retries": left - 1}
         return pack(await self.request(service, unpack(data), returns=list[bytes], **options))
 
-    def _ask(self, service: str, data: bytes, options: Options, streamed: bool = False) -> Asked:
+    def _plan(self, service: str, options: Options, streamed: bool = False) -> Plan:
+        patience = options.get("timeout", self._timeout)
+        return self._asking.plan(service, patience, options.get("priority", PRIORITY), streamed)
+
+    def _ask(self, plan: Plan, data: bytes) -> Asked:
         """Send a request, or keep it until there is a connection."""
         self._start()
         loop = asyncio.get_running_loop()
-        asking = self._asking
-        patience = options.get("timeout", self._timeout)
-        deadline = loop.time() + patience
-        done: asyncio.Future[bytes] = loop.create_future()
-        request, report = asking.head(service)
-        asked: Asked
-        if streamed:
-            asked = Streamed(asking.next_key(), report, deadline, done, patience)
-        else:
-            asked = Asked(asking.next_key(), report, deadline, done)
-        fixed = self._fixed(streamed, options.get("priority", PRIORITY), patience)
-        image = asking.add(asked, request, fixed, data)
+        deadline = loop.time() + plan.patience
+        asked, image = self._asking.add(plan, data, deadline, loop.create_future())
         if self._lifeline.up:
             self._lifeline.send(image)
         else:
@@ -299,16 +299,6 @@ class Client:
         if self._pulse is None:
             self._pulse = loop.call_later(self._heartbeat, self._beat)
         return asked
-
-    def _fixed(self, streamed: bool, priority: int, patience: float) -> bytes:
-        """The part of an envelope that requests have in common."""
-        key = (streamed, priority, patience)
-        found = self._heads.get(key)
-        if found is None:
-            if len(self._heads) >= _MAX_HEADS:
-                self._heads.clear()
-            found = self._heads[key] = options_of(streamed, priority, patience)
-        return found
 
     def _give_up(self, asked: Asked) -> None:
         """Nobody waits for this answer any more."""
@@ -329,30 +319,30 @@ class Client:
     def _full(self) -> bool:
         return len(self._asking) >= self._in_flight or self._lifeline.full
 
-    async def _room(self, options: Options) -> None:
+    async def _room(self, patience: float) -> None:
         """Wait for one's turn to send."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + options.get("timeout", self._timeout)
+        deadline = loop.time() + patience
+        while self._full() and not self._closed:
+            if len(self._asking) < self._in_flight:
+                await self._drained(deadline)
+                continue
+            if deadline < self._alarm_at:
+                self._set_alarm(loop, deadline)
+            await self._turns.wait(deadline)
+
+    async def _drained(self, deadline: float) -> None:
         try:
             async with asyncio.timeout_at(deadline):
-                while self._full() and not self._closed:
-                    if len(self._asking) >= self._in_flight:
-                        turn: asyncio.Future[None] = loop.create_future()
-                        self._waiting.append(turn)
-                        await turn
-                    else:
-                        await self._lifeline.room()
+                await self._lifeline.room()
         except TimeoutError:
-            raise RequestTimeout("no room to send in time") from None
+            raise RequestTimeout("the broker takes nothing") from None
 
     def _wake(self) -> None:
         """Let as many go on as there is room for."""
-        room = self._in_flight - len(self._asking)
-        while self._waiting and (room > 0 or self._closed):
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                room -= 1
+        if self._turns:
+            room = len(self._turns) if self._closed else self._in_flight - len(self._asking)
+            self._turns.wake(room)
 
     # -- deadlines and signs of life ------------------------------------------------------------
 
@@ -368,6 +358,8 @@ class Client:
         self._alarm = None
         before = len(self._asking)
         first = self._asking.expire(loop.time(), self._overdue)
+        if self._turns:
+            first = min(first, self._turns.expire(loop.time()))
         self._alarm_at = first
         if first != float("inf"):
             self._set_alarm(loop, first)
@@ -421,7 +413,7 @@ class Client:
             self._asking.receive(images, asyncio.get_running_loop().time())
         except RemoteProtocolError as error:
             self._lifeline.drop(f"the broker sent what is no answer: {error}")
-        if self._waiting:
+        if self._turns:
             self._wake()
 
     def lost(self, error: HomingError) -> None:

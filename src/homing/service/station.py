@@ -58,15 +58,14 @@ class Serve:
         """One answer, made here and now."""
         return self.write(self.function(self.read(data)))
 
-    async def once(self, data: bytes) -> bytes:
-        """One answer, made wherever the function runs."""
-        argument = self.read(data)
-        if self.way == "loop":
-            return self.write(await self.function(argument))
-        if self.pool is None:
-            return self.write(self.function(argument))
-        loop = asyncio.get_running_loop()
-        return self.write(await loop.run_in_executor(self.pool, self.function, argument))
+    async def on_loop(self, data: bytes) -> bytes:
+        """One answer of a coroutine function."""
+        return self.write(await self.function(self.read(data)))
+
+    async def elsewhere(self, data: bytes) -> bytes:
+        """One answer of a plain function, in its pool."""
+        run = asyncio.get_running_loop().run_in_executor
+        return self.write(await run(self.pool, self.function, self.read(data)))
 
     async def parts(self, data: bytes) -> AsyncGenerator[bytes, None]:
         """An answer in parts."""
@@ -119,7 +118,9 @@ class Station:
         self._service_frame = frame(self._name, True)
         self._lifeline = Lifeline(endpoint, self, mechanism=mechanism)
         self._session = 0  # counts connections: an answer belongs to the one its request came by
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._count = 0
+        self._once = serve.on_loop if serve.way == "loop" else serve.elsewhere
         self._beat: asyncio.TimerHandle | None = None
         self._spoke = False
         self._last_words: list[bytes] | None = None  # a list once we are stopping
@@ -135,7 +136,7 @@ class Station:
         """Finish what is under way, give back the rest, leave."""
         self._last_words = []
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=grace)
+            _, late = await asyncio.wait(self._tasks.values(), timeout=grace)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -211,23 +212,27 @@ class Station:
             else:
                 self._answer(image, report, answer, self._session)
             return
-        work = self._work(image, data, report, self._session)
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._count += 1
+        work = self._work(self._count, image, data, report, self._session)
+        self._tasks[self._count] = asyncio.get_running_loop().create_task(work)
 
-    async def _work(self, image: bytes, data: bytes, report: bytes, session: int) -> None:
+    async def _work(
+        self, number: int, image: bytes, data: bytes, report: bytes, session: int
+    ) -> None:
         try:
             if self._serve.parted:
                 answer = await self._stream(image, data, session)
             else:
-                answer = await self._serve.once(data)
+                answer = await self._once(data)
             self._answer(image, report, answer, session)
         except asyncio.CancelledError:
             self._refuse(image, ShuttingDown("the worker could not wait"), session)
             raise
         except Exception as error:
             self._refuse(image, error, session)
+        finally:
+            # A done callback would say the same, a turn later and at twice the cost.
+            del self._tasks[number]
 
     async def _stream(self, image: bytes, data: bytes, session: int) -> bytes:
         """Send parts as they come; what is left to answer: all of them where 01 has no parts."""
