@@ -12,7 +12,9 @@ def _classes(root: type[errors.HomingError]) -> set[type[errors.HomingError]]:
 
 
 def test_docstring_lists_every_class_and_nothing_else() -> None:
-    drawn = set(re.findall(r"^ *(?:│? *[├└]── )*│? *(?:[├└]── )?([A-Z]\w+)  ", errors.__doc__ or "", re.M))
+    drawn = set(
+        re.findall(r"^ *(?:│? *[├└]── )*│? *(?:[├└]── )?([A-Z]\w+)  ", errors.__doc__ or "", re.M)
+    )
     assert drawn == {kind.__name__ for kind in _classes(errors.HomingError)}
 
 
