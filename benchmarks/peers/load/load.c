@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 enum { CHUNK = 256 << 10, BUCKETS = 1 << 20, MAX_SLOTS = 1 << 16 };
+#define BEAT 2.5 /* seconds between a worker's heartbeats, as the protocol has it */
 #define BUCKET_NS 250 /* of the latency histogram, which so reaches to 0.26 s */
 
 struct options options = {.service = "echo", .workers = 4, .clients = 4, .inflight = 100, .size = 64,
@@ -204,12 +205,15 @@ static void turn_once(int timeout) {
     flush_all();
 }
 
+/* Each worker's heartbeat every BEAT seconds, theirs spread evenly as in a real fleet. */
 static void beats(uint64_t at) {
-    static uint64_t next;
-    if (at < next) return;
-    next = at + 1000000000u;
-    for (int i = 0; i < options.workers; i++)
-        if (conns[i].up) protocol->beat(&conns[i]);
+    static uint64_t last;
+    static double due;
+    static int next;
+    if (last) due += (double)(at - last) / 1e9 / BEAT * options.workers;
+    last = at;
+    for (; due >= 1; due--, next = (next + 1) % options.workers)
+        if (conns[next].up) protocol->beat(&conns[next]);
     flush_all();
 }
 
@@ -269,7 +273,7 @@ static void weigh(void) {
     if (epoll_ctl(loop, EPOLL_CTL_ADD, 0, &input)) die("standard input must be a pipe");
     for (;;) {
         beats(now());
-        turn_once(500);
+        turn_once(20);
     }
 }
 

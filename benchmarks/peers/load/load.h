@@ -23,7 +23,7 @@ struct protocol {
     void (*greet)(struct conn *);                            /* right after connect */
     size_t (*consume)(struct conn *, const uint8_t *, size_t); /* bytes used; 0: need more */
     void (*request)(struct conn *, const uint8_t *body, size_t size);
-    void (*beat)(struct conn *); /* a worker's heartbeat, once a second */
+    void (*beat)(struct conn *); /* a worker's heartbeat */
 };
 
 struct options {
