@@ -22,7 +22,8 @@ export NO_MKDOCS_2_WARNING := 1
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
-$(READY): requirements/dev.lock pyproject.toml scripts/bootstrap.sh
+# Not of pyproject.toml: what it asks for is in the lock, and the rest is read in place.
+$(READY): requirements/dev.lock scripts/bootstrap.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/bootstrap.sh
 	@touch $@
 

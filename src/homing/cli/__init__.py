@@ -35,6 +35,7 @@ PLANES: dict[str, tuple[Verb, ...]] = {
     ),
     "Service plane": (
         Verb("broker", "run a broker: clients, workers, peers and tasks meet there"),
+        Verb("request", "ask a service for something and print the report"),
     ),
     "Journal and pipeline": (
         Verb("journal", "look into journals: what a node did, and whether it is whole"),

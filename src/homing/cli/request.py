@@ -1,0 +1,69 @@
+"""Ask a service for something and print the report.
+
+The body is the argument, or standard input with `-`. The answer goes to standard output as it
+is; a refusal ends with its exit code (69 nobody serves it, 75 try again, 77 not allowed).
+
+Examples:
+  homing request echo hello
+  homing request total '[1, 2, 3.5]' --timeout 2s
+  cat picture.png | homing request resize - > small.png
+  homing request mmi.services             # what the broker itself knows
+  homing request tail /var/log/syslog --stream
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.config.units import parse_seconds
+from homing.errors import ConfigError
+
+app = verb("request", __doc__)
+
+
+@app.default
+async def request(
+    service: Annotated[str, Parameter(help="the service's name")],
+    body: Annotated[
+        str, Parameter(help="what to ask; - reads standard input", allow_leading_hyphen=True)
+    ] = "",
+    /,
+    *,
+    endpoint: Annotated[
+        str | None, Parameter(help="a broker's localfe; else the settings'")
+    ] = None,
+    patience: Annotated[str, Parameter("--timeout", help="how long to wait")] = "30s",
+    retries: Annotated[int, Parameter(help="tries after one that may pass failed")] = 0,
+    stream: Annotated[bool, Parameter(help="print parts as they come")] = False,
+    flags: ConfigFlags = NO_FLAGS,
+) -> None:
+    """Ask once."""
+    from homing.service.client import Client
+
+    where = endpoint or flags.load().service.localfe
+    data = sys.stdin.buffer.read() if body == "-" else body.encode()
+    async with Client(where, timeout=_seconds(patience), retries=retries) as client:
+        if not stream:
+            _print(await client.request(service, data))
+            return
+        async for part in client.stream(service, data):
+            _print(part)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise ConfigError([f"--timeout: {error}"]) from None
+
+
+def _print(answer: bytes) -> None:
+    """The bytes as they are; people get a line end where there is none."""
+    sys.stdout.buffer.write(answer)
+    if sys.stdout.isatty() and not answer.endswith(b"\n"):
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
