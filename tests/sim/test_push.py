@@ -69,6 +69,7 @@ def check_complete(fabric: Fabric, publisher: SimPublisher, durable: list[str]) 
         missing = sorted(set(publisher.accepted) - set(subscriber.got))
         assert not missing, f"{name} misses {missing}"
         assert not subscriber.gaps
+        assert not subscriber.doubled, f"{name} got {subscriber.doubled} again, unflagged"
     for name in fabric.servers:
         owed = getattr(sim.nodes[name].role, "owed", ())
         assert len(owed) == 0, f"{name} still owes {len(owed)}"

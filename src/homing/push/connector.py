@@ -301,7 +301,7 @@ class Connector(PacketRole):
         self.sessions[client] = session
         if session.durable:
             self.durable[client] = session
-        session.link = visitor.link
+        session.resume(visitor.link)
         self.port.journal(SessionOpened(now, client, session.durable, resumed))
 
     def part(self, session: Session, reason: str, now: float) -> None:

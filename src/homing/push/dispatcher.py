@@ -131,7 +131,8 @@ class Dispatcher(PacketRole):
         outbox = self.outboxes.get(connector)
         known = outbox and outbox.find(parcel.message_id, parcel.clients)
         if known:
-            known.source = link  # it came again by another way: that one wants the ack
+            if link not in known.sources:
+                known.sources.append(link)
             return
         reason = ""
         if turnstile.blocks(connector, parcel.message_id):
@@ -187,16 +188,16 @@ class Dispatcher(PacketRole):
             return
         if not outbox:
             del self.outboxes[connector]
-        if parcel.source is not None:
-            parcel.source.send(relay.Ack(ack.message_id, ack.clients, connector).encode())
+        answer = relay.Ack(ack.message_id, ack.clients, connector).encode()
+        for source in parcel.sources:
+            source.send(answer)
 
     def _refused(self, link: Link, nak: relay.Nak) -> None:
         """The next node refuses: so do we, for all that connector is owed; nothing is kept."""
         connector = nak.connector or self.peers[link].node
         outbox = self.outboxes.pop(connector, None)
         for parcel in outbox or ():
-            source = parcel.source
-            if source is not None and source.state is not None:
+            for source in [link for link in parcel.sources if link in self.peers]:
                 turnstile = self._turnstiles.setdefault(source, Turnstile())
                 turnstile.refuse(connector, parcel.message_id)
                 source.send(relay.Nak(parcel.message_id, nak.reason, connector).encode())

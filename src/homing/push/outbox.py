@@ -23,7 +23,7 @@ MAX_PARCELS: Final = 100_000
 class Parcel:
     """One publication for clients of one connector: what is acknowledged as a whole."""
 
-    __slots__ = ("attributes", "clients", "message_id", "payload", "source")
+    __slots__ = ("attributes", "clients", "message_id", "payload", "sources")
 
     def __init__(
         self,
@@ -37,7 +37,8 @@ class Parcel:
         self.payload = payload
         self.attributes = attributes
         self.clients = clients  # bare ids
-        self.source = source  # who is told of the ack
+        # Who is told of the ack: two matchers may send the same publication, after a failover.
+        self.sources: list[Link] = [] if source is None else [source]
 
     @property
     def size(self) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from homing.ids import ID_BYTES
 from homing.journal.events import (
     Acknowledged,
-    Delivered,
     DeliveryQueued,
     Dropped,
     SessionClosed,
@@ -44,9 +43,6 @@ def recover(events: Iterable[object], recent: Recent) -> dict[bytes, Session]:
         elif isinstance(event, Acknowledged | Dropped):
             for session in _named(sessions, event.clients):
                 session.acknowledge(event.id)
-        elif isinstance(event, Delivered):
-            for session in _named(sessions, event.clients):
-                session.sent_before(event.id)
     return sessions
 
 

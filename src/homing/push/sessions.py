@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from homing.ports import Link
-from homing.push.index.oracle import matches
 from homing.push.subscription import Fields, parse_attributes
 from homing.wire import pushed
 
@@ -62,10 +61,14 @@ class Shared:
         self._images = {}
 
     def satisfies(self, fields: Fields) -> bool:
-        """Whether a subscription matches it."""
+        """Whether a subscription matches it; the index is the matcher's, and heavy."""
         if self._attrs is None:
             self._attrs = parse_attributes(self.attributes)
-        return matches(fields, self._attrs)
+        attrs = self._attrs
+        return all(
+            field.accepts(attrs[name]) if name in attrs else field.absent
+            for name, field in fields.items()
+        )
 
 
 class Session:
@@ -98,7 +101,7 @@ class Session:
         self.names: tuple[str, ...] = ()  # of all subscriptions
         self.waiting: dict[bytes, Shared] = {}  # not sent on this connection
         self.unacked: dict[bytes, Shared] = {}  # sent on it, durable sessions only
-        self.again: set[bytes] = set()  # of the waiting: sent before
+        self.again: set[bytes] = set()  # of the waiting: part of a replay
         self.held = 0  # bytes of both
         self._dropped = 0
         self._first = b""
@@ -164,18 +167,18 @@ class Session:
         self.held -= source.pop(message_id).size
         self.again.discard(message_id)
 
-    def sent_before(self, message_id: bytes) -> None:
-        """An earlier life of this connector sent it: flag it when it goes out again."""
-        if message_id in self.waiting:
-            self.again.add(message_id)
-
     def part(self, now: float) -> None:
         """The connection is gone: what was sent and not acknowledged waits for the next one."""
         self.link = None
         self.left_at = now
-        self.again.update(self.unacked)
         self.waiting = {**self.unacked, **self.waiting}
         self.unacked = {}
+
+    def resume(self, link: Link) -> None:
+        """The client is back: all that waits is a replay, and flagged as one. Some of it was
+        sent before; after a restart nobody knows which."""
+        self.link = link
+        self.again = set(self.waiting)
 
     def clear(self) -> list[bytes]:
         """Owe nothing any more; the ids that were."""
