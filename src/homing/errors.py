@@ -17,6 +17,7 @@
     │   ├── Malformed               malformed
     │   ├── Denied                  denied
     │   ├── WorkerLost              worker-lost
+    │   ├── Failed                  failed         the worker's own code raised
     │   └── ShuttingDown            shutting-down
     ├── SubscriptionError           subscription   a field or attribute set that has no meaning
     │   └── FilterError             filter         a filter that does not parse; has a column
@@ -167,6 +168,12 @@ class WorkerLost(Refused):
     retryable = True
 
 
+class Failed(Refused):
+    """The worker's own code raised an exception; the message has its name and text."""
+
+    code = "failed"
+
+
 class ShuttingDown(Refused):
     """The node drains and takes no new work."""
 
@@ -232,6 +239,7 @@ NAK_CLASSES: tuple[type[Refused], ...] = (
     Malformed,
     Denied,
     WorkerLost,
+    Failed,
     ShuttingDown,
 )
 NAK_CODES: tuple[str, ...] = tuple(kind.code for kind in NAK_CLASSES)

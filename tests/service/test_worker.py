@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import homing
-from homing.errors import LinkError, Malformed, Refused, ShuttingDown
+from homing.errors import Failed, LinkError, Malformed, ShuttingDown
 from homing.wire import mdp
 from homing.wire.frames import pack, unpack
 from homing.wire.mdp_messages import Dialect
@@ -101,7 +101,7 @@ async def test_an_inline_function_s_exceptions_are_refusals_too() -> None:
             return 1 / by
 
         async with serving(worker), client_of(running) as client:
-            with pytest.raises(Refused, match="failed ZeroDivisionError"):
+            with pytest.raises(Failed, match="ZeroDivisionError"):
                 await client.request("divide", 0)
             with pytest.raises(Malformed):
                 await client.request("divide", b"not json")

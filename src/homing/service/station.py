@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from typing import Any, Protocol
 
 from homing.errors import (
+    Failed,
     HandshakeRefused,
     HomingError,
     Refused,
@@ -286,5 +287,5 @@ def _reason(error: Exception) -> bytes:
     if isinstance(error, Refused):
         text = f"{error.code} {error}"
     else:
-        text = f"failed {type(error).__name__}: {error}"
+        text = f"{Failed.code} {type(error).__name__}: {error}"
     return " ".join(text.split())[:_MAX_REASON].encode()
