@@ -37,6 +37,11 @@ PLANES: dict[str, tuple[Verb, ...]] = {
         Verb("broker", "run a broker: clients, workers, peers and tasks meet there"),
         Verb("request", "ask a service for something and print the report"),
     ),
+    "Push plane": (
+        Verb("matcher", "run a matcher: finds the subscribers that a publication is for"),
+        Verb("dispatcher", "run a dispatcher: carries publications to connectors"),
+        Verb("connector", "run a connector: holds the subscribers' connections"),
+    ),
     "Journal and pipeline": (
         Verb("journal", "look into journals: what a node did, and whether it is whole"),
         Verb("pipeline", "run the Spark jobs: tables, audits and figures from the journal"),

@@ -13,6 +13,7 @@ kept, in order, within a limit.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 
@@ -83,10 +84,10 @@ class Taken:
 class Intake:
     """Publishers by link; publications from their arrival to their acknowledgement."""
 
-    def __init__(self, matcher: Matcher, token: bytes) -> None:
-        """`token`: what publishers must know; empty lets everybody publish."""
+    def __init__(self, matcher: Matcher, tokens: Sequence[bytes]) -> None:
+        """`tokens`: a publisher must know one of them; none lets everybody publish."""
         self._matcher = matcher
-        self._token = token
+        self._tokens = tuple(tokens)
         self._publishers: dict[Link, Publisher] = {}
         self._recent: dict[bytes, int] = {}
         self._taking: dict[bytes, Taken] = {}
@@ -101,7 +102,7 @@ class Intake:
     # Links
 
     def opened(self, link: Link, now: float) -> None:
-        link.state = self._publishers[link] = Publisher(not self._token, now)
+        link.state = self._publishers[link] = Publisher(not self._tokens, now)
 
     def closed(self, link: Link) -> None:
         self._publishers.pop(link, None)
@@ -140,7 +141,8 @@ class Intake:
                     raise Denied("say hello with the publishers' token first")
                 self._publish(link, typed, now)
             elif isinstance(typed, publish.Hello):
-                publisher.welcome = compare_digest(typed.token, self._token)
+                known = [compare_digest(typed.token, token) for token in self._tokens]
+                publisher.welcome = any(known) or not known
                 if not publisher.welcome:
                     raise Denied("wrong token")
                 link.send(publish.Hello().encode())

@@ -56,14 +56,14 @@ class Matcher(PacketRole):
         *,
         dispatchers: Sequence[str],
         token: bytes = b"",
-        publish_token: bytes = b"",
+        publish_tokens: Sequence[bytes] = (),
         recovered: Iterable[object] = (),
     ) -> None:
         super().__init__(port, node, wall, token)
         self.ids = ids
         self.table = Table(index)
         self.owed = Handover(self._done)
-        self.intake = Intake(self, publish_token)
+        self.intake = Intake(self, publish_tokens)
         self.ready = not dispatchers
         self._dispatchers = len(dispatchers)
         self._behind: dict[Link, set[bytes]] = {}  # dispatcher -> connectors it must still tell of

@@ -1,0 +1,65 @@
+"""What `homing matcher`, `dispatcher` and `connector` have in common."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from homing.cli.verb import ConfigFlags
+
+Kind = Literal["matcher", "dispatcher", "connector"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NodeFlags:
+    """The flags that every node of the push plane has."""
+
+    id: Annotated[str | None, Parameter(help="16 hex digits; made and kept if not given")] = None
+    join: Annotated[
+        tuple[str, ...],
+        Parameter(help="ROLE:ID@PLUG=HOST:PORT of another node; once for each"),
+    ] = ()
+    port_offset: Annotated[int | None, Parameter(help="added to every default port")] = None
+    data: Annotated[str | None, Parameter(help="directory for journal, id and keys")] = None
+
+    def serve(self, kind: Kind, flags: ConfigFlags) -> int:
+        """Run a node to its end."""
+        from homing.node import push
+        from homing.node.host import Host
+        from homing.node.logs import logging_to
+        from homing.node.run import run_node
+
+        config = flags.load(
+            {
+                "node.port_offset": self.port_offset,
+                "node.data": self.data,
+                "cluster.members": list(self.join) or None,
+            }
+        )
+        node = push.node_identity(config, kind, self.id)
+        starts = {
+            "matcher": push.start_matcher,
+            "dispatcher": push.start_dispatcher,
+            "connector": push.start_connector,
+        }
+
+        async def start(host: Host) -> None:
+            ends = starts[kind](host, config, node)
+            told = " ".join(f"{plug}={end}" for plug, end in ends.items())
+            print(f"ready {kind} {node.hex()} {told}", flush=True)
+
+        def make_host() -> Host:
+            # Push nodes owe each other: a peer that is back must be noticed within a second.
+            return Host(
+                reconnect=(config.node.reconnect_first, min(1.0, config.node.reconnect_last))
+            )
+
+        with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
+            return run_node(start, make_host=make_host, drain_seconds=config.node.drain_timeout)
+
+
+NO_NODE_FLAGS = NodeFlags()

@@ -1,0 +1,223 @@
+"""Matchers, dispatchers and connectors on real sockets, from the settings.
+
+Without members every node looks for the others at the default endpoints of this machine. With
+`cluster.members` a matcher dials every dispatcher, and each connector belongs to one
+dispatcher, which all work out alike from the ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from homing.clock import SystemClock
+from homing.cluster.members import Member
+from homing.cluster.static import parse_members
+from homing.config import Config
+from homing.errors import CorruptSegment
+from homing.ids import IdMaker, parse_node_id
+from homing.journal.events import NodeStarted
+from homing.journal.log import Limits
+from homing.journal.reader import read
+from homing.journal.writer import open_journal
+from homing.node.host import Host
+from homing.node.plug import Bounds, StreamPlug
+from homing.push.connector import Connector
+from homing.push.dispatcher import Dispatcher
+from homing.push.matcher import Matcher
+from homing.push.tokens import Keyring
+from homing.push.values import Value
+from homing.wire.packet import PacketStream
+from homing.wire.session import CommandStream
+
+NODE_BOUNDS = Bounds(wait_for_reader=False, backlog=256 << 20)
+"""Between nodes: both send, so neither waits for the other; a stuck one keeps what an outbox may
+hold, several times over."""
+SUBSCRIBER_BOUNDS = Bounds(high_water=64 << 10, low_water=16 << 10, backlog=16 << 20)
+"""A subscriber's session decides what happens when it is slow, long before the link does."""
+
+_log = logging.getLogger("homing.push")
+
+
+class NumberedIndex:
+    """The index, answering with plain ints: as keys they cost a tenth of numpy's."""
+
+    def __init__(self) -> None:
+        from homing.push.index import Index  # brings numba: only a matcher waits for that
+
+        index = Index()
+        self.replace = index.replace
+        self.remove = index.remove
+        self._match = index.match
+
+    def match(self, attributes: Mapping[str, Value]) -> list[int]:
+        numbers: list[int] = self._match(attributes).tolist()
+        return numbers
+
+
+def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
+    """Give a host a matcher and open its sockets; the endpoints come back, by plug."""
+    members = parse_members(config.cluster.members)
+    dispatchers = _endpoints(members, "dispatcher", "nodes") or [config.push.dispatcher]
+    recovered = _open_journal(host, config, "matcher", node)
+    _add(host, "publishers", replace(NODE_BOUNDS, wait_for_reader=True))
+    _add(host, "dispatchers", NODE_BOUNDS)
+    host.role = Matcher(
+        host,
+        node,
+        SystemClock.wall,
+        _ids(),
+        NumberedIndex(),
+        dispatchers=dispatchers,
+        token=node_token(config),
+        publish_tokens=[key.encode() for key in config.security.api_keys],
+        recovered=recovered,
+    )
+    return {"publishers": host.listen("publishers", config.push.publishers)}
+
+
+def start_dispatcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
+    """The same for a dispatcher."""
+    members = parse_members(config.cluster.members)
+    dispatchers = [m for m in members if "dispatcher" in m.roles and m.id != node]
+    connectors = [m for m in members if "connector" in m.roles]
+    owned = [m for m in connectors if owner(m.id, [node, *[d.id for d in dispatchers]]) == node]
+    _open_journal(host, config, "dispatcher", node)
+    for plug in ("nodes", "connectors", "peers"):
+        _add(host, plug, NODE_BOUNDS)
+    host.role = Dispatcher(
+        host,
+        node,
+        SystemClock.wall,
+        connectors=_endpoints(owned, "connector", "dispatchers")
+        or ([] if connectors else [config.push.connector]),
+        peers=_endpoints(dispatchers, "dispatcher", "nodes"),
+        token=node_token(config),
+    )
+    return {"nodes": host.listen("nodes", config.push.dispatcher)}
+
+
+def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
+    """The same for a connector."""
+    recovered = _open_journal(host, config, "connector", node)
+    _add(host, "dispatchers", NODE_BOUNDS)
+    bounds = replace(SUBSCRIBER_BOUNDS, connections=config.node.max_connections)
+    host.add(StreamPlug("subscribers", CommandStream, bounds=bounds, tls=_tls(config)))
+    host.role = Connector(
+        host,
+        node,
+        SystemClock.wall,
+        _ids(),
+        Keyring(token_keys(config), config.push.token_ttl),
+        token=node_token(config),
+        recovered=recovered,
+    )
+    return {
+        "dispatchers": host.listen("dispatchers", config.push.connector),
+        "subscribers": host.listen(
+            "subscribers", config.push.subscribers, backlog=config.node.listen_backlog
+        ),
+    }
+
+
+def owner(connector: bytes, dispatchers: Sequence[bytes]) -> bytes:
+    """The dispatcher a connector belongs to: when one leaves only its connectors move."""
+    return max(dispatchers, key=lambda one: hashlib.sha1(one + connector).digest())
+
+
+def node_identity(config: Config, role: str, given: str | None) -> bytes:
+    """A node's id: given, or made at the first start and kept beside its data."""
+    if given:
+        return parse_node_id(given)
+    text = _kept(Path(config.node.data) / f"{role}.id", secrets.token_hex(8))
+    return parse_node_id(text)
+
+
+def token_keys(config: Config) -> list[bytes]:
+    """What signs subscribers' tokens, newest first; made at the first start if none is set."""
+    security = config.security
+    newest = security.token_key or _kept(
+        Path(config.node.data) / "token.key", secrets.token_hex(32)
+    )
+    return [newest.encode(), *[key.encode() for key in security.previous_token_keys]]
+
+
+def node_token(config: Config) -> bytes:
+    """What the nodes of one fabric know each other by: derived from the key they share.
+
+    Where no key is set each machine makes its own, and nodes trust the network they are on.
+    """
+    key = config.security.token_key
+    return hmac.new(key.encode(), b"homing nodes", "sha256").digest() if key else b""
+
+
+def _kept(path: Path, fresh: str) -> str:
+    """The text of a small private file, made if it is not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="ascii").strip()
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(fresh + "\n")
+    return fresh
+
+
+def _ids() -> IdMaker:
+    return IdMaker(SystemClock.wall, os.urandom(8))
+
+
+def _add(host: Host, plug: str, bounds: Bounds) -> None:
+    host.add(StreamPlug(plug, PacketStream, bounds=bounds))
+
+
+def _endpoints(members: Sequence[Member], role: str, plug: str) -> list[str]:
+    return [m.endpoints[plug] for m in members if role in m.roles and plug in m.endpoints]
+
+
+def _tls(config: Config) -> ssl.SSLContext | None:
+    security = config.security
+    if not security.tls_cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(security.tls_cert, security.tls_key or None)
+    return context
+
+
+def _open_journal(host: Host, config: Config, role: str, node: bytes) -> list[object]:
+    """Open a node's journal for writing; what earlier lives wrote comes back."""
+    settings = config.journal
+    if not settings.enabled:
+        return []
+    directory = Path(config.node.data) / settings.directory / f"{role}-{node.hex()}"
+    directory.mkdir(parents=True, exist_ok=True)
+    recovered: list[object] = [record.event for record in read(directory, on_damage=_tell_damage)]
+    journal = open_journal(
+        directory,
+        node,
+        post=host.loop.call_soon_threadsafe,
+        on_durable=host.durable,
+        name=f"{role} {node.hex()}",
+        durability=settings.durability,
+        interval=settings.commit_interval,
+        limits=Limits(
+            segment_bytes=settings.segment_bytes,
+            segment_age=settings.segment_age,
+            retain_bytes=settings.retain_bytes,
+            retain_age=settings.retain_age,
+        ),
+    )
+    host.journal_writer = journal
+    journal.append(NodeStarted(host.now(), role.encode(), node.hex().encode()))
+    return recovered
+
+
+def _tell_damage(damage: CorruptSegment) -> None:
+    _log.error("the journal is damaged, and goes on after it: %s", damage)
