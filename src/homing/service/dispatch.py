@@ -94,7 +94,7 @@ class DispatchCore:
         ):
             self.refuse(pending, b"queue-full %d wait" % service.waiting, now)
             return False
-        if pending.asker.hears_refusals and not self.served(service):
+        if not service.workers and pending.asker.hears_refusals and not self.served(service):
             pending.due = min(pending.deadline, now + policy.absent_grace)
         service.put(pending)
         self.waiting_bytes += len(pending.data)

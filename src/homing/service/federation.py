@@ -99,6 +99,8 @@ class Federation:
         Between equals two are drawn and the one that holds fewer of our requests is taken:
         brokers that all see the same figures would otherwise all pick the same peer.
         """
+        if not self.peers:
+            return None
         most, best = 0, []
         for peer in self.peers.values():
             if peer.link is None:

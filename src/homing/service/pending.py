@@ -75,6 +75,8 @@ class Asker:
     """Whether the dialect has a NAK; without one a refusal is silence."""
     origin = b""
     """The peer's cloudbe id where the request is a repost."""
+    takes_parts = False
+    """Whether it is sent parts of an answer as they come without asking for them."""
 
     def __init__(self, link: Link) -> None:
         self.link: Link | None = link  # None: gone, answers go nowhere

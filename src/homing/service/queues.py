@@ -80,7 +80,8 @@ class Service:
             if not lane:
                 self._mask ^= 1 << priority
             if pending.state == WAITING:
-                self._uncount(pending)
+                self.waiting -= 1
+                self.waiting_bytes -= len(pending.data)
                 if self._dead and not self.waiting:
                     self._sweep()
                 return pending
@@ -89,15 +90,12 @@ class Service:
 
     def drop(self, pending: Pending) -> None:
         """A waiting request ended: it no longer counts, its place is left behind."""
-        self._uncount(pending)
+        self.waiting -= 1
+        self.waiting_bytes -= len(pending.data)
         pending.state = DONE
         self._dead += 1
         if not self.waiting or self._dead > self.waiting + _SWEEP_FLOOR:
             self._sweep()
-
-    def _uncount(self, pending: Pending) -> None:
-        self.waiting -= 1
-        self.waiting_bytes -= len(pending.data)
 
     def _sweep(self) -> None:
         for priority, lane in list(self._lanes.items()):

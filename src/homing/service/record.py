@@ -55,16 +55,18 @@ class Record:
         self.accepts += 1
         if self._journal is not None:
             asker = pending.asker
-            pending.number = self._write(
-                RequestAccepted(
-                    now,
-                    pending.service.name,
-                    asker.name,
-                    len(pending.data),
-                    asker.origin,
-                    pending.message_id.encode(),
-                )
+            event = RequestAccepted(
+                now,
+                pending.service.name,
+                asker.name,
+                len(pending.data),
+                asker.origin,
+                pending.message_id.encode() if pending.message_id else b"",
             )
+            try:
+                pending.number = self._journal(event)
+            except DiskFull:
+                self.unwritten += 1
 
     def answered(self, pending: Pending, holder: Holder, size: int, now: float) -> None:
         self.answers += 1

@@ -21,6 +21,7 @@ class MdpWorker(Worker):
     __slots__ = ("_broker",)
 
     dialect = Dialect.D0X
+    heartbeat = mdp.HEARTBEATS[Dialect.D0X]
 
     def __init__(self, broker: Broker, link: Link, credit: int, now: float) -> None:
         super().__init__(link, credit, now)
@@ -29,7 +30,7 @@ class MdpWorker(Worker):
     def receive(self, image: bytes, now: float) -> None:
         """W4, W5, W6. Whatever it is, but DISCONNECT, it is a sign of life."""
         self.seen = now
-        if image == mdp.HEARTBEATS[self.dialect]:
+        if image == self.heartbeat:
             return
         try:
             message = mdp.read_from_worker(image)
@@ -50,7 +51,7 @@ class MdpWorker(Worker):
 
     def beat(self) -> None:
         if self.link is not None:
-            self.link.send(mdp.HEARTBEATS[self.dialect])
+            self.link.send(self.heartbeat)
 
     def dismiss(self) -> None:
         if self.link is not None:
@@ -96,6 +97,7 @@ class Worker01(MdpWorker):
     __slots__ = ()
 
     dialect = Dialect.D01
+    heartbeat = mdp.HEARTBEATS[Dialect.D01]
 
     def hand(self, pending: Pending) -> None:
         if self.link is not None:
@@ -109,6 +111,7 @@ class Worker02(MdpWorker):
     __slots__ = ()
 
     dialect = Dialect.D02
+    heartbeat = mdp.HEARTBEATS[Dialect.D02]
 
     def hand(self, pending: Pending) -> None:
         if self.link is not None:

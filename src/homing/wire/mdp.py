@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from homing.errors import LocalProtocolError, RemoteProtocolError
-from homing.wire.frames import frame, head, prefix
+from homing.wire.frames import MORE, frame, head, prefix
 from homing.wire.mdp_fields import (
     CREDIT_MAX,
     EMPTY,
@@ -98,9 +98,12 @@ def speaks_worker(image: bytes) -> bool:
 
 def read_from_client(image: bytes) -> Request:
     """C1/B1 in any dialect, with or without an envelope."""
-    if image.startswith(_FROM_CLIENT_0X):
-        service, at = read_service(image, 10)
-        return Request(D0X, service, image[at:])
+    if len(image) > 2 and image[0] == MORE:
+        # Whatever a broker hears most: our own dialect, after an envelope or without one.
+        start = image[1] + 2 if image[1] else 0
+        if image.startswith(_FROM_CLIENT_0X, start):
+            service, at = read_service(image, start + 10)
+            return Request(D0X, service, image[at:], image[2:start])
     if image.startswith(_FROM_CLIENT_01):
         service, at = read_service(image, 10)
         return Request(D01, service, image[at:])
