@@ -1,4 +1,8 @@
-"""A shell that lives as long as a page: its reader's terminal."""
+"""A shell that lives as long as a page: its reader's terminal.
+
+Pages use the default ports, as a reader would. Where the kernel lets us, each page has a network of
+its own, so that neither another page nor anybody else on this machine can be in the way.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,31 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
 # Nothing a page asks a reader to wait for is longer.
 MAX_SECONDS = 100.0
+
+
+ALONE = ("unshare", "--user", "--map-root-user", "--net")
+# A new network's loopback is down: SIOCSIFFLAGS with IFF_UP.
+LOOPBACK_UP = (
+    "import fcntl, socket, struct;"
+    "fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh22x', b'lo', 1))"
+)
+
+
+@cache
+def _alone() -> tuple[str, ...]:
+    """How to start a program in a network of its own; nothing where that is not allowed."""
+    try:
+        test = [*ALONE, sys.executable, "-c", LOOPBACK_UP]
+        allowed = subprocess.run(test, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        allowed = False
+    return ALONE if allowed else ()
 
 
 class Shell:
@@ -22,7 +46,7 @@ class Shell:
     def __init__(self, directory: Path) -> None:
         programs = Path(sys.executable).parent
         self._process = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"],
+            [*_alone(), "bash", "--noprofile", "--norc"],
             cwd=directory,
             env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "COLUMNS": "100"},
             stdin=subprocess.PIPE,
@@ -31,6 +55,8 @@ class Shell:
             start_new_session=True,
         )
         self._mark = f"--{os.urandom(8).hex()}--"
+        if _alone():
+            self.run(f'"{sys.executable}" -c "{LOOPBACK_UP}"')
 
     def run(self, command: str) -> tuple[int, str]:
         """Exit code and everything printed."""

@@ -79,6 +79,7 @@ class StatusServer:
             page,
             lifespan="off",
             log_config=None,
+            log_level="warning",
             access_log=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
