@@ -65,6 +65,7 @@ class BrokerProcess(Process):
     def __init__(self, cwd: Path, name: str = "here", *flags: str, **settings: str) -> None:
         chosen = {f"service.{plug}": "tcp://127.0.0.1:0" for plug in PLUGS}
         chosen["service.heartbeat"] = "200ms"
+        chosen["service.absent_grace"] = "20s"  # a busy machine starts workers slowly
         chosen |= {key.replace("__", "."): value for key, value in settings.items()}
         sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
         run = [sys.executable, "-m", "homing.cli", "broker", "--name", name, "--data", str(cwd)]

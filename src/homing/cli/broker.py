@@ -30,6 +30,7 @@ def broker(
     peer: Annotated[
         tuple[str, ...], Parameter(help="NAME=CLOUDFE,STATEBE; once for each peer")
     ] = (),
+    routers: Annotated[int | None, Parameter(help="router processes")] = None,
     data: Annotated[str | None, Parameter(help="directory for the journal")] = None,
     drain: Annotated[str | None, Parameter(help="how long SIGTERM waits, e.g. 8s")] = None,
     flags: ConfigFlags = NO_FLAGS,
@@ -39,6 +40,7 @@ def broker(
         "service.name": name,
         "node.port_offset": port_offset,
         "service.peers": [text.replace(",", "|") for text in peer] or None,
+        "service.routers": routers,
         "node.data": data,
         "node.drain_timeout": drain,
     }

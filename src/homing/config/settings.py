@@ -85,6 +85,10 @@ class Service(Struct, frozen=True, kw_only=True):
     request_timeout: Annotated[
         float, seconds("how long a request may wait and run when its client did not say", 0.001)
     ] = 30.0
+    absent_grace: Annotated[
+        float,
+        seconds("a service nobody serves is waited for this long: a restart is not noticed", 0),
+    ] = 2.5
     max_message: Annotated[
         int, size("a broker forwards whole messages from memory, so one may not fill it", KIB)
     ] = 64 * MIB
@@ -110,6 +114,10 @@ class Service(Struct, frozen=True, kw_only=True):
     routers: Annotated[
         int, count("router processes; 0 routes in the broker's own process", 0, 256)
     ] = 0
+    route: Annotated[
+        str,
+        text("`module:function` asked of every request: the service to use, or a refusal"),
+    ] = ""
 
 
 class Push(Struct, frozen=True, kw_only=True):

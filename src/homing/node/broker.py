@@ -18,6 +18,7 @@ from homing.node.endpoint import parse_endpoint
 from homing.node.host import Host
 from homing.node.keys import Keyring
 from homing.node.plug import Bounds
+from homing.node.routers import Routers, load_route
 from homing.node.zmtp import BOUNDS, ZmtpPlug
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.service.switch import Broker
@@ -35,7 +36,7 @@ def policy_of(config: Config) -> BrokerPolicy:
     service = config.service
     default = ServicePolicy(
         timeout=service.request_timeout,
-        absent_grace=service.heartbeat,
+        absent_grace=service.absent_grace,
         max_waiting=service.max_waiting,
         max_waiting_bytes=service.max_waiting_bytes,
     )
@@ -79,7 +80,9 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     name = service.name.encode()
     keyring = Keyring.load(config.security)
     peers = parse_peers(service.peers)
-    _add_plugs(host, config, keyring, peers)
+    limits = Limits(message=service.max_message + ENVELOPE_ROOM)
+    _add_plugs(host, config, keyring, peers, limits)
+    routers = Routers(host, config, limits) if service.routers else None
     if config.journal.enabled:
         _open_journal(host, config, name)
     host.role = broker = Broker(
@@ -88,23 +91,30 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
         policy=policy_of(config),
         peers=peers,
         access=keyring.access,
+        route=load_route(service.route),
+        routers=routers is not None,
         new_id=lambda: str(uuid.uuid4()),
         group=(service.taskbe,),
         seed=SystemRandom().getrandbits(32),
         journal=config.journal.enabled,
         state_every=service.state_interval,
     )
+    if routers is not None:
+        routers.start(host)
     ends = {plug: host.listen(plug, getattr(service, plug)) for plug in LISTENING}
     broker.group = (ends["taskbe"],)
     return ends
 
 
 def _add_plugs(
-    host: Host, config: Config, keyring: Keyring, peers: dict[bytes, tuple[str, str]]
+    host: Host,
+    config: Config,
+    keyring: Keyring,
+    peers: dict[bytes, tuple[str, str]],
+    limits: Limits,
 ) -> None:
     """Peers have plugs of their own to connect with: each has a key of its own."""
     own = config.service.name
-    limits = Limits(message=config.service.max_message + ENVELOPE_ROOM)
     bounds = replace(BOUNDS, connections=config.node.max_connections)
     between = replace(bounds, wait_for_reader=False)
     server = keyring.server()

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from homing.errors import RemoteProtocolError
 from homing.ports import Link
+from homing.service.decisions import MAJORDOMO, Decision
 from homing.service.pending import Asker, Pending
+from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import frame
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerNak
+from homing.wire.tasks import Task
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
@@ -37,7 +40,24 @@ class MdpClient(Asker):
         return self._id + pending.envelope
 
     def receive(self, image: bytes, now: float) -> None:
-        """C1: one request."""
+        """C1: one request; where policy is asked of router processes, one of them reads it first."""
+        broker = self._broker
+        if broker.asks_routers and self.link is not None:
+            if not broker.decide(self.link, MAJORDOMO, image, now):
+                self.protest(b"queue-full no router")
+            return
+        self._admit(image, None, now)
+
+    def decided(self, image: bytes, decision: Decision, now: float) -> None:
+        """A router's verdict on a request."""
+        task = decision.content
+        if isinstance(task, Task):
+            verdict = Verdict(task.service.encode(), decision.refusal.encode())
+            self._admit(image, verdict, now)
+        else:
+            self._admit(image, None, now)  # unreadable: this says why
+
+    def _admit(self, image: bytes, verdict: Verdict | None, now: float) -> None:
         try:
             request = mdp.read_from_client(image)
             if request.dialect != self.dialect:
@@ -47,7 +67,9 @@ class MdpClient(Asker):
             self._broker.record.malformed += 1
             self.protest(b"malformed " + str(error).encode())
             return
-        self._broker.admit(self, request.service, request.data, request.envelope, options, now)
+        self._broker.admit(
+            self, request.service, request.data, request.envelope, options, now, "", verdict
+        )
 
     def protest(self, reason: bytes) -> None:
         """Refuse what could not even be read; only `0X` has words for that."""
@@ -107,6 +129,7 @@ class Client02(MdpClient):
 
     dialect = Dialect.D02
     hears_refusals = False
+    takes_parts = True
 
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         if self.link is not None:
@@ -125,15 +148,15 @@ CLIENTS: dict[Dialect, type[MdpClient]] = {
 
 def streams(asker: Asker, options: Options | None) -> bool:
     """Whether an asker takes parts of an answer as they come."""
-    if isinstance(asker, Client02 | Origin):
-        return True
-    return options is not None and options.partials
+    return asker.takes_parts or (options is not None and options.partials)
 
 
 class Origin(Asker):
     """A peer's cloudbe: the origin of reposts. A pending's envelope is its `[client]` there."""
 
     __slots__ = ("_broker", "origin")
+
+    takes_parts = True
 
     def __init__(self, broker: Broker, link: Link) -> None:
         super().__init__(link)

@@ -25,6 +25,7 @@ from homing.ports import Link, Port
 from homing.service import builtin
 from homing.service.access import Access
 from homing.service.clients import CLIENTS, MdpClient, Origin, streams
+from homing.service.decisions import decide
 from homing.service.dispatch import DispatchCore
 from homing.service.federation import Federation
 from homing.service.peers import PeerLink, StateFeed, capacity_of
@@ -32,7 +33,8 @@ from homing.service.pending import Asker, Pending
 from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
-from homing.service.router import Route, Router, proper_name
+from homing.service.router import Route, Router, Verdict, proper_name
+from homing.service.router_pool import RouterPool
 from homing.service.tasks import TaskClient, TaskNewcomer
 from homing.service.worker_pool import Worker
 from homing.service.workers import WORKERS, Newcomer
@@ -60,8 +62,12 @@ class Broker:
         seed: int = 1,
         journal: bool = True,
         state_every: float = STATE_EVERY,
+        routers: bool = False,
     ) -> None:
-        """`peers`: name -> (cloudfe, statebe). `group`: task endpoints told to task workers."""
+        """`peers`: name -> (cloudfe, statebe). `group`: task endpoints told to task workers.
+
+        `routers`: headers are read and policy is asked by processes on `tasks` and `decisions`.
+        """
         self.name = name
         self.policy = policy
         self.group = group
@@ -72,6 +78,8 @@ class Broker:
         self.core = DispatchCore(policy, self.federation, self.record)
         self._port = port
         self._state_every = state_every
+        self.pool = RouterPool(port) if routers else None
+        self.asks_routers = routers and self.router.guards
         self._stopped = False
         self._ids = 0
         self._new_id = new_id or self._count_id
@@ -108,12 +116,16 @@ class Broker:
             link.state = TaskClient(self, link)
         elif plug == "taskbe":
             link.state = TaskNewcomer(self, link)
+        elif plug == "tasks" and self.pool is not None:
+            self.pool.opened(link, now)
 
     def receive(self, link: Link, message: bytes, now: float) -> None:
         """One message from a peer."""
         state = link.state
         if state is not None:
             state.receive(message, now)
+        elif self.pool is not None and link.plug == "decisions":
+            self._apply(link, message, now)
 
     def closed(self, link: Link, now: float) -> None:
         """A peer is gone."""
@@ -121,6 +133,11 @@ class Broker:
         state = link.state
         if state is not None:
             state.closed(now)
+            link.state = None
+            if self.pool is not None:
+                self.pool.forget(link)
+        elif self.pool is not None and link.plug in ("tasks", "decisions"):
+            self.pool.closed(link)
 
     def wake(self, key: Hashable, now: float) -> None:
         """`tick`: deadlines and heartbeats; `state`: tell the peers; `stop`: the drain is over."""
@@ -129,6 +146,8 @@ class Broker:
             self._tick(now)
         elif key == "stop":
             self.stop(now)
+        elif key == "greet" and self.pool is not None:
+            self.pool.greet(now)
         elif key == "state" and self._watchers:
             self._port.later(now + self._state_every, "state")
             self._publish(now)
@@ -147,11 +166,17 @@ class Broker:
         options: Options | None,
         now: float,
         message_id: str = "",
+        verdict: Verdict | None = None,
     ) -> None:
-        """A request that could be read: take it on, answer it here, or turn it away."""
+        """A request that could be read: take it on, answer it here, or turn it away.
+
+        `verdict`: a router's, where one was asked already.
+        """
+        if verdict is not None and not verdict.reason:
+            name = verdict.service
         service = self.core.services.get(name)
-        if service is None or self.router.guards:
-            service = self._enter(asker, name, data, envelope, now, message_id)
+        if service is None or (verdict.reason if verdict is not None else self.router.guards):
+            service = self._enter(asker, name, data, envelope, now, message_id, verdict)
             if service is None:
                 return
         pending = Pending(asker, service, data, envelope, now, now + service.policy.timeout)
@@ -176,13 +201,20 @@ class Broker:
         pending.asker.refuse(pending, reason)
 
     def _enter(
-        self, asker: Asker, name: bytes, data: bytes, envelope: bytes, now: float, message_id: str
+        self,
+        asker: Asker,
+        name: bytes,
+        data: bytes,
+        envelope: bytes,
+        now: float,
+        message_id: str,
+        verdict: Verdict | None,
     ) -> Service | None:
         """The service for a request that is not plainly allowed; None: dealt with here."""
         user = asker.link.user if asker.link is not None else ""
         if asker.origin:  # its own broker has decided already
             verdict = self.router.repost(name)
-        else:
+        elif verdict is None:
             verdict = self.router.decide(user, name, data)
         reason = verdict.reason
         if not reason and verdict.service.startswith(builtin.PREFIX):
@@ -222,6 +254,23 @@ class Broker:
         else:
             link.state = None
             link.close("malformed")
+
+    # --- routing --------------------------------------------------------------------------------
+
+    def decide(self, link: Link, side: bytes, image: bytes, now: float) -> bool:
+        """Have a message read and judged, here or by a router process; False: too many wait."""
+        if self.pool is not None:
+            return self.pool.put(link, side, image)
+        link.state.decided(image, decide(self.router, side, link.user, image), now)
+        return True
+
+    def _apply(self, link: Link, image: bytes, now: float) -> None:
+        """A router's decision on a message; its sender may be gone or have become a worker."""
+        found = self.pool.decided(link, image) if self.pool is not None else None
+        if found is not None:
+            about, message, decision = found
+            if about.state is not None:
+                about.state.decided(message, decision, now)
 
     # --- workers --------------------------------------------------------------------------------
 

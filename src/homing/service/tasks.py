@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from homing.errors import RemoteProtocolError
 from homing.ports import Link
+from homing.service.decisions import CLIENT, WORKER, Decision, Unreadable, data_of
 from homing.service.pending import Asker, Pending
+from homing.service.router import Verdict
 from homing.service.worker_pool import Worker
 from homing.wire import tasks
 from homing.wire.mdp_messages import Kind, Options
@@ -33,25 +34,38 @@ class TaskClient(Asker):
         return pending.message_id.encode()
 
     def receive(self, image: bytes, now: float) -> None:
+        """One message; a router reads it."""
+        if self.link is not None and not self._broker.decide(self.link, CLIENT, image, now):
+            self._send(tasks.Error("queue-full", "no router"), b"")
+
+    def decided(self, image: bytes, decision: Decision, now: float) -> None:
         """TASK/REQUEST, PING, DISCONNECT; anything else is an ERROR."""
-        try:
-            envelope, message = tasks.read(image)
-        except RemoteProtocolError as error:
+        content, envelope = decision.content, image[: decision.header_at]
+        if isinstance(content, tasks.Task):
+            self._admit(content, envelope, image, decision, now)
+        elif isinstance(content, tasks.Ping):
+            self._send(tasks.Pong(content.ts), envelope)
+        elif isinstance(content, Unreadable):
             self._broker.record.malformed += 1
-            self._send(tasks.Error("malformed", str(error)), b"")
-            return
-        if isinstance(message, tasks.Task):
-            self._admit(message, envelope, now)
-        elif isinstance(message, tasks.Ping):
-            self._send(tasks.Pong(message.ts), envelope)
-        elif not isinstance(message, tasks.Pong | tasks.Disconnect):
+            self._send(tasks.Error("malformed", content.reason), b"")
+        elif not isinstance(content, tasks.Pong | tasks.Disconnect):
             self._send(tasks.Error("malformed", "clients send TASK/REQUEST and PING"), envelope)
 
-    def _admit(self, task: tasks.Task, envelope: bytes, now: float) -> None:
+    def _admit(
+        self, task: tasks.Task, envelope: bytes, image: bytes, decision: Decision, now: float
+    ) -> None:
         options = Options(priority=task.priority, timeout_ms=task.timeout_ms)
         message_id = task.message_id or self._broker.new_id()
-        name = task.service.encode()
-        self._broker.admit(self, name, task.data, envelope, options, now, message_id)
+        self._broker.admit(
+            self,
+            task.service.encode(),
+            data_of(decision, image),
+            envelope,
+            options,
+            now,
+            message_id,
+            Verdict(task.service.encode(), decision.refusal.encode()),
+        )
 
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         service = pending.service.name.decode()
@@ -81,22 +95,25 @@ class TaskNewcomer:
         self._connect: tasks.Connect | None = None
 
     def receive(self, image: bytes, now: float) -> None:
+        """One message; a router reads it."""
+        if not self._broker.decide(self._link, WORKER, image, now):
+            self._link.send(tasks.write(tasks.Disconnect()))
+
+    def decided(self, image: bytes, decision: Decision, now: float) -> None:
         """The two steps, in order; the worker is registered with the PONG."""
-        try:
-            envelope, message = tasks.read(image)
-        except RemoteProtocolError as error:
-            self._broker.record.malformed += 1
-            self._link.send(tasks.write(tasks.Error("malformed", str(error))))
-            return
-        if isinstance(message, tasks.Connect):
-            self._connect = message
+        content, envelope = decision.content, image[: decision.header_at]
+        if isinstance(content, tasks.Connect):
+            self._connect = content
             self._link.send(tasks.write(self._config(), envelope))
-        elif isinstance(message, tasks.Ping) and self._connect is not None:
-            self._link.send(tasks.write(tasks.Pong(message.ts), envelope))
+        elif isinstance(content, tasks.Ping) and self._connect is not None:
+            self._link.send(tasks.write(tasks.Pong(content.ts), envelope))
             worker = TaskWorker(self._broker, self._link, envelope, self._connect.credit, now)
             self._link.state = worker
             self._broker.register(worker, self._connect.service.encode(), now)
-        elif not isinstance(message, tasks.Disconnect):
+        elif isinstance(content, Unreadable):
+            self._broker.record.malformed += 1
+            self._link.send(tasks.write(tasks.Error("malformed", content.reason)))
+        elif not isinstance(content, tasks.Disconnect):
             # From before a restart, or out of order: it shall start over.
             self._link.send(tasks.write(tasks.Disconnect(), envelope))
 
@@ -132,26 +149,27 @@ class TaskWorker(Worker):
         self._send(tasks.Task(service, identity, pending.data))
 
     def receive(self, image: bytes, now: float) -> None:
-        """Anything that can be read is a sign of life."""
-        try:
-            _, message = tasks.read(image)
-        except RemoteProtocolError:
-            self._broker.record.malformed += 1
-            self._broker.dismiss(self, b"malformed", now)
-            return
+        """Anything is a sign of life; a router reads it."""
         self.seen = now
-        core = self._broker.core
-        if isinstance(message, tasks.Response):
-            address, service = message.message_id.encode(), message.service.encode()
-            core.answer(self, address, service, Kind.FINAL, message.data, now)
-        elif isinstance(message, tasks.Ping):
-            self._send(tasks.Pong(message.ts))
-        elif isinstance(message, tasks.Error):
-            reason = f"{message.code or 'failed'} {message.reason}".strip().encode()
-            core.answer(self, message.message_id.encode(), b"", Kind.FAILED, reason, now)
-        elif isinstance(message, tasks.Disconnect):
+        if self.link is not None and not self._broker.decide(self.link, WORKER, image, now):
+            self._broker.dismiss(self, b"no router", now)
+
+    def decided(self, image: bytes, decision: Decision, now: float) -> None:
+        """RESPONSE, PING, PONG, ERROR, DISCONNECT; anything else ends the conversation."""
+        core, content = self._broker.core, decision.content
+        if isinstance(content, tasks.Response):
+            address, service = content.message_id.encode(), content.service.encode()
+            core.answer(self, address, service, Kind.FINAL, data_of(decision, image), now)
+        elif isinstance(content, tasks.Ping):
+            self._send(tasks.Pong(content.ts))
+        elif isinstance(content, tasks.Error):
+            reason = f"{content.code or 'failed'} {content.reason}".strip().encode()
+            core.answer(self, content.message_id.encode(), b"", Kind.FAILED, reason, now)
+        elif isinstance(content, tasks.Disconnect):
             self._broker.worker_gone(self, b"disconnect", now)
-        elif not isinstance(message, tasks.Pong):
+        elif not isinstance(content, tasks.Pong):
+            if isinstance(content, Unreadable):
+                self._broker.record.malformed += 1
             self._broker.dismiss(self, b"unexpected", now)
 
     def beat(self) -> None:

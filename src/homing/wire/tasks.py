@@ -23,7 +23,7 @@ ENVELOPE_MAX: Final = 255
 NO_BODY: Final = b"\x00\x00"
 
 
-class Connect(msgspec.Struct, frozen=True):
+class Connect(msgspec.Struct, frozen=True, tag=True):
     """Worker to broker: here I am."""
 
     service: str = ""
@@ -41,19 +41,19 @@ class Config(msgspec.Struct, frozen=True):
     max_body: int
 
 
-class Ping(msgspec.Struct, frozen=True):
+class Ping(msgspec.Struct, frozen=True, tag=True):
     """Are you there? Either way."""
 
     ts: float | str | None = None
 
 
-class Pong(msgspec.Struct, frozen=True):
+class Pong(msgspec.Struct, frozen=True, tag=True):
     """Yes, with the Ping's `ts`."""
 
     ts: float | str | None = None
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, tag=True):
     """Client to broker to worker. `data`: the body's frame (or frames) with headers."""
 
     service: str
@@ -63,7 +63,7 @@ class Task(msgspec.Struct, frozen=True):
     timeout_ms: int = 0
 
 
-class Response(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True, tag=True):
     """Worker to broker to client."""
 
     service: str
@@ -71,7 +71,7 @@ class Response(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class Error(msgspec.Struct, frozen=True):
+class Error(msgspec.Struct, frozen=True, tag=True):
     """Broker to anyone: a NAK code, and why."""
 
     code: str
@@ -79,7 +79,7 @@ class Error(msgspec.Struct, frozen=True):
     message_id: str = ""
 
 
-class Disconnect(msgspec.Struct, frozen=True):
+class Disconnect(msgspec.Struct, frozen=True, tag=True):
     """Either way: the last message of a conversation."""
 
 

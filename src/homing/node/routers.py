@@ -1,0 +1,111 @@
+"""Router processes: the program, and how a broker starts and keeps them.
+
+broker   tasks ROUTER      ◄── DEALER   router 1 … N
+         decisions SUB     ◄── PUB
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+
+from homing.config import Config
+from homing.config.settings import Security
+from homing.errors import ConfigError
+from homing.node.host import Host
+from homing.node.keys import Keyring
+from homing.node.plug import Bounds
+from homing.node.run import run_node
+from homing.node.supervisor import Supervisor
+from homing.node.zmtp import ZmtpPlug
+from homing.service.router import Route, Router
+from homing.service.router_process import RouterProcess
+from homing.wire.zmtp import Limits
+
+# Both ends are ours: neither waits for the other to read, and what piles up is bounded by the
+# tickets a broker has open.
+_BETWEEN = Bounds(wait_for_reader=False, backlog=1 << 30)
+
+
+class Task(msgspec.Struct):
+    """What a router process is told on its command line, as JSON."""
+
+    name: str
+    tasks: str
+    decisions: str
+    route: str
+    security: Security
+    max_message: int
+
+
+def load_route(text: str) -> Route | None:
+    """The function that `module:function` names; None for an empty text."""
+    if not text:
+        return None
+    module, colon, name = text.partition(":")
+    try:
+        route = getattr(import_module(module), name) if colon else None
+    except (ImportError, AttributeError) as error:
+        raise ConfigError([f"service.route: {text!r}: {error}"]) from error
+    if not callable(route):
+        raise ConfigError([f"service.route: {text!r} is not module:function of a callable"])
+    return route  # type: ignore[no-any-return]
+
+
+class Routers:
+    """The router processes of one broker; they end with it."""
+
+    def __init__(self, host: Host, config: Config, limits: Limits) -> None:
+        self._config = config
+        self._folder = Path(tempfile.mkdtemp(prefix="homing-"))
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        host.add(ZmtpPlug("tasks", "ROUTER", limits=limits, bounds=_BETWEEN, handover=True))
+        host.add(ZmtpPlug("decisions", "SUB", topics=(b"",), limits=limits, bounds=_BETWEEN))
+        self.supervisor = Supervisor()
+
+    def start(self, host: Host) -> None:
+        """Open the two sockets, in a folder that only this user can enter, and start the processes.
+
+        Nobody waits for them: what comes before the first one is there is kept.
+        """
+        service = self._config.service
+        tasks, decisions = (f"ipc://{self._folder}/{plug}" for plug in ("tasks", "decisions"))
+        host.listen("tasks", tasks)
+        host.listen("decisions", decisions)
+        for number in range(service.routers):
+            task = Task(
+                f"router-{number}",
+                tasks,
+                decisions,
+                service.route,
+                self._config.security,
+                service.max_message,
+            )
+            words = [sys.executable, "-m", __name__, msgspec.json.encode(task).decode()]
+            self.supervisor.start(task.name, words)
+
+
+def main() -> int:
+    """Run one router process to its end."""
+    task = msgspec.json.decode(sys.argv[1], type=Task)
+    router = Router(Keyring.load(task.security).access, load_route(task.route))
+    limits = Limits(message=task.max_message + (1 << 17))
+
+    async def start(host: Host) -> None:
+        name = task.name.encode()
+        host.add(ZmtpPlug("tasks", "DEALER", identity=name, limits=limits, bounds=_BETWEEN))
+        host.add(ZmtpPlug("decisions", "PUB", limits=limits, bounds=_BETWEEN))
+        host.role = RouterProcess(host, router, name, task.tasks, task.decisions)
+        print(f"ready {task.name}", flush=True)
+
+    return run_node(start)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

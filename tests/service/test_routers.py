@@ -1,0 +1,280 @@
+"""Router processes: the same decisions as inside, in order, and none lost with a router."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from homing.errors import ConfigError, Denied, RemoteProtocolError
+from homing.node.routers import load_route
+from homing.service.access import Access
+from homing.service.decisions import (
+    CLIENT,
+    MAJORDOMO,
+    WORKER,
+    Decision,
+    Unreadable,
+    decide,
+    read_decision,
+    read_ticket,
+    write_decision,
+    write_ticket,
+)
+from homing.service.router import Router
+from homing.service.router_process import RouterProcess
+from homing.testing import RecordingLink, RecordingPort
+from homing.wire import mdp, tasks
+from homing.wire.frames import frame, pack
+from homing.wire.mdp_messages import Nak, Request
+from tests.service.processes import Process, Reaper, processes
+from tests.service.stage import D0X, Stage
+from tests.service.test_processes import dealer, until
+
+BODY = frame(b"hello", False)
+
+
+class Office(Stage):
+    """A broker whose router processes the test plays with real RouterProcess roles."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(routers=True, **options)
+        self.desks: dict[bytes, tuple[RecordingLink, RecordingLink, RouterProcess]] = {}
+
+    def router(self, name: bytes) -> RecordingLink:
+        """A router that has connected and answered HELLO; its `tasks` link."""
+        inbox, outbox = self.link("tasks", name), self.link("decisions")
+        role = RouterProcess(RecordingPort(), self.broker.router, name, "", "")
+        role.opened(RecordingLink("decisions"), 0.0)
+        self.desks[name] = (inbox, outbox, role)
+        self.work(name)
+        return inbox
+
+    def work(self, name: bytes, count: int = 1000) -> None:
+        """Let a router decide what lies on its desk."""
+        inbox, outbox, role = self.desks[name]
+        out = RecordingLink("decisions")
+        role.opened(out, 0.0)
+        tickets, inbox.sent = inbox.sent[:count], inbox.sent[count:]
+        for image in tickets:
+            role.receive(RecordingLink("tasks"), image, self.now)
+        for image in out.take():
+            self.broker.receive(outbox, image, self.now)
+
+
+def task(message_id: str, service: str = "echo") -> bytes:
+    return tasks.write(tasks.Task(service, message_id, BODY))
+
+
+def worker_at(office: Office, name: bytes) -> RecordingLink:
+    link = office.link("taskbe")
+    for message in (tasks.Connect("echo", "", 100), tasks.Ping(1)):
+        office.broker.receive(link, tasks.write(message), office.now)
+        office.work(name)
+    link.take()
+    return link
+
+
+def ids(link: RecordingLink) -> list[str]:
+    found = [tasks.read(image)[1] for image in link.take()]
+    return [message.message_id for message in found if isinstance(message, tasks.Task)]
+
+
+def test_a_whole_conversation_through_a_router() -> None:
+    office = Office()
+    office.router(b"r1")
+    worker, client = worker_at(office, b"r1"), office.link("taskfe")
+    office.broker.receive(client, task("mine"), office.now)
+    assert worker.sent == [], "nothing happens before the decision"
+    office.work(b"r1")
+    assert ids(worker) == ["mine"]
+    office.broker.receive(worker, tasks.write(tasks.Response("echo", "mine", BODY)), office.now)
+    office.work(b"r1")
+    assert [tasks.read(image)[1] for image in client.take()] == [
+        tasks.Response("echo", "mine", BODY)
+    ]
+
+
+def test_messages_wait_for_the_first_router() -> None:
+    office = Office()
+    client = office.link("taskfe")
+    for number in range(3):
+        office.broker.receive(client, task(str(number)), office.now)
+    office.router(b"r1")
+    office.work(b"r1")
+    worker = worker_at(office, b"r1")
+    worker.sent.clear()
+    assert office.broker.core.live == 3
+
+
+def test_what_a_dead_router_held_goes_to_another_in_order() -> None:
+    office = Office()
+    office.router(b"r1")
+    worker, client = worker_at(office, b"r1"), office.link("taskfe")
+    for number in range(6):
+        office.broker.receive(client, task(str(number)), office.now)
+    office.work(b"r1", 2)
+    inbox, outbox, _ = office.desks.pop(b"r1")
+    office.router(b"r2")
+    office.broker.closed(inbox, office.now)
+    office.broker.closed(outbox, office.now)
+    office.work(b"r2")
+    assert ids(worker) == [str(number) for number in range(6)]
+    late = write_decision(b"r1", 3, Decision(tasks.Task("echo", "3", b""), 0, 0))
+    office.broker.receive(office.desks[b"r2"][1], late, office.now)
+    assert ids(worker) == []
+
+
+def test_decisions_link_lost_counts_as_router_lost() -> None:
+    office = Office()
+    inbox = office.router(b"r1")
+    client = office.link("taskfe")
+    office.broker.receive(client, task("1"), office.now)
+    office.broker.closed(office.desks[b"r1"][1], office.now)
+    assert inbox.reason is not None, "its other link is closed, so that it comes anew"
+    assert office.broker.pool is not None
+    assert office.broker.pool.open == 1
+
+
+def test_gone_senders_and_garbage_decisions_are_ignored() -> None:
+    office = Office()
+    office.router(b"r1")
+    client = office.link("taskfe")
+    office.broker.receive(client, task("1"), office.now)
+    office.broker.closed(client, office.now)
+    office.work(b"r1")
+    office.broker.receive(office.desks[b"r1"][1], pack([b"garbage"]), office.now)
+    office.broker.receive(office.link("decisions", b"who"), pack([b"x"]), office.now)
+    assert office.broker.core.live == 0
+
+
+def deny_x(user: str, service: bytes, data: bytes) -> bytes:
+    """A route for the tests: bodies that start with x are not for everybody."""
+    if data[2:3] == b"x":
+        raise Denied("no x here")
+    return b"echo" if service == b"any" else service
+
+
+def test_policy_for_majordomo_is_asked_of_routers_too() -> None:
+    office = Office(route=deny_x)
+    office.router(b"r1")
+    worker, client = office.worker(b"echo"), office.client()
+    office.ask(client, b"any")
+    assert worker.sent == []
+    office.work(b"r1")
+    assert len(worker.sent) == 1
+    office.ask(client, b"echo", b"xyz")
+    office.work(b"r1")
+    assert mdp.read_to_client(client.take()[0]) == Nak(b"echo", b"denied no x here")
+    office.send(client, b"", b"MDPC0X", b"echo")
+    office.work(b"r1")
+    nak = mdp.read_to_client(client.take()[0])
+    assert isinstance(nak, Nak)
+    assert nak.reason.startswith(b"malformed")
+
+
+@given(st.binary(max_size=120), st.sampled_from([CLIENT, WORKER, MAJORDOMO]))
+def test_decide_never_raises_and_survives_its_wire(image: bytes, side: bytes) -> None:
+    decision = decide(Router(Access()), side, "", image)
+    assert read_decision(write_decision(b"r", 7, decision)) == (b"r", 7, decision)
+
+
+def test_decisions_of_every_kind_survive_their_wire() -> None:
+    router = Router(Access())
+    for message in (
+        tasks.Connect("echo", "wes", 3),
+        tasks.Ping(1.5),
+        tasks.Pong(),
+        tasks.Task("echo", "1", BODY, 9, 100),
+        tasks.Response("echo", "1", BODY),
+        tasks.Error("failed", "why", "1"),
+        tasks.Disconnect(),
+        tasks.Config("here", [], 1, 1, 1),
+    ):
+        decision = decide(router, WORKER, "", tasks.write(message))
+        assert read_decision(write_decision(b"r", 1, decision)) == (b"r", 1, decision)
+        assert isinstance(decision.content, Unreadable) == isinstance(message, tasks.Config)
+
+
+def test_tickets_carry_the_whole_message() -> None:
+    image = mdp.write(Request(D0X, b"echo", pack([b"a", b"b"])))
+    assert read_ticket(write_ticket(5, CLIENT, "ann", image)) == (5, CLIENT, "ann", image)
+    with pytest.raises(RemoteProtocolError):
+        read_ticket(pack([b"x"]))
+
+
+def test_load_route() -> None:
+    assert load_route("") is None
+    assert load_route("tests.service.test_routers:deny_x") is not None
+    for wrong in ("nowhere", "nowhere:x", "os:nothing", "os:sep"):
+        with pytest.raises(ConfigError):
+            load_route(wrong)
+
+
+# --- real processes ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reaper(tmp_path: Path) -> Iterator[Reaper]:
+    with processes(tmp_path) as reaper:
+        yield reaper
+
+
+def children(process: Process) -> list[int]:
+    found = subprocess.run(
+        ["pgrep", "-P", str(process.child.pid)], capture_output=True, text=True, check=False
+    )
+    return [int(word) for word in found.stdout.split()]
+
+
+@pytest.mark.slow
+def test_killed_routers_lose_nothing(reaper: Reaper) -> None:
+    broker = reaper.broker("here", "--routers", "2", service__heartbeat="5s")
+    context: zmq.Context[Any] = zmq.Context()
+    try:
+        worker = dealer(context, broker.ends["taskbe"])
+        worker.send_multipart([b'{"request":"CONNECT","service":"echo","credit":1000}', b""])
+        worker.recv_multipart()
+        worker.send_multipart([b'{"request":"PING"}', b""])
+        worker.recv_multipart()
+        client = dealer(context, broker.ends["taskfe"])
+        for round_ in range(3):
+            until(lambda: len(children(broker)) == 2)
+            wanted = {f"{round_}-{number}" for number in range(200)}
+            for at, message_id in enumerate(sorted(wanted)):
+                ask = {
+                    "request": "TASK",
+                    "type": "REQUEST",
+                    "service": "echo",
+                    "message_id": message_id,
+                }
+                client.send_multipart([msgspec.json.encode(ask), b"x"])
+                if at == 100:
+                    os.kill(children(broker)[round_ % 2], signal.SIGKILL)
+            for _ in wanted:
+                header, body = worker.recv_multipart()
+                worker.send_multipart([header.replace(b"REQUEST", b"RESPONSE"), body])
+            got = {msgspec.json.decode(client.recv_multipart()[0])["message_id"] for _ in wanted}
+            assert got == wanted
+    finally:
+        context.destroy(linger=0)
+    kids = children(broker)
+    broker.terminate()
+    assert broker.wait() == 0, broker.stderr()
+    until(lambda: not any(_alive(pid) for pid in kids))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
