@@ -202,8 +202,11 @@ class Log:
         self._good = self._sizes[name] = file.size
 
     def _undo(self, error: OSError | DiskFull) -> None:
-        """Take back what a failed write left. After a failed fsync nobody knows what the disk
-        holds, so only a full one is trusted to go on in the same file."""
+        """Take back what a failed write left.
+
+        After a failed fsync nobody knows what the disk holds, so only a full one is trusted to
+        go on in the same file.
+        """
         if self._file is None:
             return
         full = isinstance(error, DiskFull) or error.errno in _NO_ROOM
