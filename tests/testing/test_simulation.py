@@ -233,6 +233,24 @@ def test_a_crash_loses_the_role_and_a_restart_makes_a_new_one() -> None:
     assert len(sim.nodes["client"].role.links) == len(sim.nodes["server"].role.links) == 1
 
 
+def test_a_crash_can_wait_for_a_moment() -> None:
+    """Right after the first event written from 2 s on: before any sync can have ended."""
+    sim = pair(1, Crash(at=2.0, node="server", down=1.0, after="journal"))
+    for when in (1.0, 3.0, 3.5):
+        sim.at(when, partial(write_if_possible, sim.nodes["server"]))
+    sim.run(until=10.0)
+    crashed, restarted = (
+        float(line.split()[0])
+        for line in sim.trace.lines()
+        if line.split()[1] == "server"
+        and line.split()[2] in ("crash", "start")
+        and "life 1" not in line
+    )
+    assert crashed == 3.0
+    assert restarted == 4.0
+    assert [what for _, what in sim.nodes["server"].role.events] == ["opened"]
+
+
 def test_a_silent_crash_is_noticed_late() -> None:
     sim = pair(1, Crash(at=1.0, node="client", down=None, silent=True))
     sim.run(until=15.0)
@@ -240,6 +258,14 @@ def test_a_silent_crash_is_noticed_late() -> None:
     sim.run(until=25.0)
     assert sim.nodes["server"].role.links == []
     assert not sim.nodes["client"].up
+
+
+def test_a_machine_that_is_back_tells_the_peers_of_its_former_life() -> None:
+    sim = pair(1, Crash(at=1.0, node="server", down=2.0, silent=True))
+    sim.run(until=2.9)
+    assert len(sim.nodes["client"].role.links) == 1
+    sim.run(until=8.0)
+    assert [what for _, what in sim.nodes["client"].role.events] == ["opened", "closed", "opened"]
 
 
 def test_wall_clocks_jump_and_monotonic_ones_do_not() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Literal
 
 import msgspec
 
@@ -46,15 +47,21 @@ class _OnPair(Fault, frozen=True, kw_only=True):
         return (self.left, self.right)
 
 
+Moment = Literal["", "opened", "receive", "closed", "wake", "journal", "journaled"]
+
+
 class Crash(_OnNode, frozen=True, kw_only=True, tag="crash"):
     """The process dies, unsynced bytes are lost or torn; it starts again after `down` seconds.
 
     `down=None`: never. `silent`: the machine died with it, so that peers are not told and
-    notice only by silence.
+    notice only by silence, or when it is back. `after`: not at once but right after the node's next step of that
+    kind, which hits the moments that matter (an event written and not yet safe, a message
+    taken and not yet answered) far more often than a time does.
     """
 
     down: float | None = 1.0
     silent: bool = False
+    after: Moment = ""
 
 
 class Pause(_OnNode, frozen=True, kw_only=True, tag="pause"):
@@ -159,11 +166,15 @@ class FaultPlan(msgspec.Struct, frozen=True):
         return FaultPlan(tuple(faults))
 
 
+# Where a crash hurts: between taking something on and having it safe or told.
+_MOMENTS: tuple[Moment, ...] = ("receive", "journal", "journal", "journaled", "opened")
 _Maker = Callable[[Random, Sequence[str], float, float], AnyFault]
 
 
 def _crash(random: Random, nodes: Sequence[str], at: float, lasts: float) -> Crash:
-    return Crash(at=at, node=random.choice(nodes), down=lasts, silent=random.random() < 0.25)
+    after = random.choice(_MOMENTS) if random.random() < 0.4 else ""
+    silent = random.random() < 0.25
+    return Crash(at=at, node=random.choice(nodes), down=lasts, silent=silent, after=after)
 
 
 def _pause(random: Random, nodes: Sequence[str], at: float, lasts: float) -> Pause:

@@ -201,8 +201,10 @@ class SimHost:
             action(first, second)
 
     def catch_up(self, held: list[tuple[Any, Any]]) -> None:
-        """What waited behind a cut arrives. A link's order holds in a pause too: what came over
-        it since the pause began came after all that was held."""
+        """What waited behind a cut arrives, in its order.
+
+        That holds in a pause too: what came over the link since the pause began came later.
+        """
         if self.state == PAUSED:
             self.stalled[:0] = [(action, argument, None) for action, argument in held]
             return
@@ -210,8 +212,10 @@ class SimHost:
             self.sim.dispatch(self, action, argument)
 
     def trace(self, verb: str, about: str, data: bytes = b"") -> None:
-        """One line of the simulation's trace."""
+        """One line of the simulation's trace, and what waits for such a step."""
         self.sim.trace.note(self.sim.now, self.name, verb, about, data)
+        if self.node.traps:
+            self.sim.spring(self.node, verb)
 
 
 def identity_of(names: Mapping[str, bytes], plug: str, number: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def schedule(sim: Simulation, plan: FaultPlan) -> None:
         raise ValueError(f"faults name nodes that are not there: {', '.join(unknown)}")
     for fault in plan.faults:
         sim.push(fault.at, None, _strike, sim, fault)
-        lasts = fault.down if isinstance(fault, Crash) else getattr(fault, "lasts", None)
+        lasts = getattr(fault, "lasts", None)
         if lasts is not None:
             sim.push(fault.at + lasts, None, _pass, sim, fault)
 
@@ -51,7 +52,10 @@ def begin(fault: AnyFault, sim: Simulation) -> None:
     """Make it happen."""
     match fault:
         case Crash():
-            sim.crash(fault.node, silent=fault.silent)
+            if fault.after:
+                sim.nodes[fault.node].traps.append(fault)
+            else:
+                crash(sim, fault)
         case Pause():
             sim.nodes[fault.node].pauses += 1
             sim.nodes[fault.node].host.stall()
@@ -75,8 +79,6 @@ def begin(fault: AnyFault, sim: Simulation) -> None:
 def end(fault: AnyFault, sim: Simulation) -> None:
     """Make it pass; of overlapping ones, the last to pass is the end of it."""
     match fault:
-        case Crash():
-            sim.restart(fault.node)
         case Pause():
             sim.nodes[fault.node].pauses -= 1
             if not sim.nodes[fault.node].pauses:
@@ -90,8 +92,15 @@ def end(fault: AnyFault, sim: Simulation) -> None:
         case Partition():
             for left, right in _ways(fault):
                 sim.network.heal(left, right)
-        case Skew() | Disconnect() | Duplicate():
-            pass  # of one moment: nothing to undo
+        case Crash() | Skew() | Disconnect() | Duplicate():
+            pass  # of one moment: nothing to undo, and a restart is planned by its crash
+
+
+def crash(sim: Simulation, fault: Crash) -> None:
+    """Kill the node now; plan its restart."""
+    sim.crash(fault.node, silent=fault.silent)
+    if fault.down is not None:
+        sim.at(sim.now + fault.down, partial(sim.restart, fault.node))
 
 
 def _ways(fault: Partition) -> Iterator[tuple[str, str]]:

@@ -185,6 +185,14 @@ class Network:
             wait = self._patience(link) if silent else transit(line, self._sim.random)
             self._find_out(link.other, "silent" if silent else "connection reset", wait)
 
+    def returned(self, name: str) -> None:
+        """A machine is back: peers of its former life are told when they next send something."""
+        for node in self._sim.nodes.values():
+            for link in self._between(name, node.name):
+                if link.other.over:
+                    wait = self._sim.random.random() * self._sim.conditions.patience / 5
+                    self._find_out(link, "connection reset", wait)
+
     def _find_out(self, end: SimLink, reason: str, after: float) -> None:
         self._sim.push(self._sim.now + after, end.host, _drop, end, reason)
 

@@ -24,9 +24,9 @@ from homing.ports import Role
 from homing.testing.conditions import LAN, Conditions
 from homing.testing.disk import Disk
 from homing.testing.failure import SimulationFailure
-from homing.testing.faults import FaultPlan
+from homing.testing.faults import Crash, FaultPlan
 from homing.testing.host import DEAD, PAUSED, SimHost
-from homing.testing.misfortune import schedule
+from homing.testing.misfortune import crash, schedule
 from homing.testing.network import Network
 from homing.testing.trace import Trace
 
@@ -49,6 +49,7 @@ class Node:
         self.disk = Disk()
         self.skew = 0.0  # of the wall clock, seconds
         self.pauses = 0  # faults that stall it now
+        self.traps: list[Crash] = []  # crashes that wait for a step of this node's
         self.sync_delay = 0.0  # what a slow disk adds to every sync
         self.identities: Mapping[str, bytes] = {}
         self.users: Mapping[str, str] = {}
@@ -224,10 +225,17 @@ class Simulation:
             torn = node.disk.crash(self.random)
             self.trace.note(self.now, name, "crash", f"{torn} unsynced bytes suffered")
 
+    def spring(self, node: Node, moment: str) -> None:
+        """Let the crashes happen that waited for this step, once it is over."""
+        for fault in [fault for fault in node.traps if fault.after == moment]:
+            node.traps.remove(fault)
+            self.push(self.now, None, crash, self, fault)
+
     def restart(self, name: str) -> None:
         """Start a crashed node anew on its disk."""
         node = self.nodes[name]
         if not node.up:
+            self.network.returned(name)
             self._start(node, node.host.life + 1)
 
     def _start(self, node: Node, life: int) -> None:
