@@ -62,7 +62,7 @@ class Draining(Protocol):
 class Host:
     """A homing.ports.Port on an asyncio loop."""
 
-    role: Role
+    _role: Role
 
     def __init__(
         self,
@@ -93,6 +93,19 @@ class Host:
     def add(self, plug: Plug) -> None:
         """Make a plug known under its name."""
         self.plugs[plug.name] = plug
+        if hasattr(self, "_role"):
+            plug.deliver_to(self._role)
+
+    @property
+    def role(self) -> Role:
+        """Whose decisions this host carries out; set once, before the loop goes on."""
+        return self._role
+
+    @role.setter
+    def role(self, role: Role) -> None:
+        self._role = role
+        for plug in self.plugs.values():
+            plug.deliver_to(role)
 
     def listen(
         self,

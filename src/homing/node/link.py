@@ -77,7 +77,7 @@ class StreamLink(Link):
         self._now = host.now
         self._out: list[bytes] = []
         self._queued = 0
-        self._held: list[bytes] = []
+        self._held: list[bytes] | None = None  # only a stuck peer has one: most never are
         self._pauses = 0
         self._encode: Callable[[bytes], bytes] | None = None
 
@@ -239,7 +239,7 @@ class StreamLink(Link):
         self._plug.admit(self)
         self.open = True
         self.since = now
-        self._deliver = self._plug.deliver(self._host.role)
+        self._deliver = self._plug.deliver
         if self._plug.bounds.silence:
             self._host.watch(self, self.look_again(now))
         else:
@@ -266,7 +266,7 @@ class StreamLink(Link):
         self.flush()
         if self.over:
             return  # keeping it was too much
-        held = b"".join(self._held)
+        held = b"".join(self._held or ())
         self._settle()
         if held:
             self._transport.write(held)
@@ -288,7 +288,7 @@ class StreamLink(Link):
         self._queued = 0
         self._host.held_bytes -= self.held_bytes
         self.held_bytes = 0
-        self._held = []
+        self._held = None
 
     # -- a stuck peer, and one that floods --------------------------------------------------
 
@@ -297,6 +297,8 @@ class StreamLink(Link):
         if self.over:
             return
         host = self._host
+        if self._held is None:
+            self._held = []
         self._held.append(data)
         self.held_bytes += len(data)
         host.held_bytes += len(data)
@@ -305,9 +307,9 @@ class StreamLink(Link):
             self.lose("too far behind")
 
     def _release(self) -> None:
-        held = b"".join(self._held)
+        held = b"".join(self._held or ())
         if held and not self.over:
-            self._held = []
+            self._held = None
             self._host.held_bytes -= self.held_bytes
             self.held_bytes = 0
             self._write(held)

@@ -80,6 +80,7 @@ class Plug:
         self.bounds = bounds
         self.tls = tls
         self.links: dict[StreamLink, None] = {}
+        self.deliver: Deliver = _nobody
 
     def link(self, host: Host, dial: Dial | None = None) -> StreamLink:
         """A link for one new connection."""
@@ -95,9 +96,9 @@ class Plug:
     def greet(self, link: StreamLink) -> None:
         """Say what is to be said first on an open link."""
 
-    def deliver(self, role: Role) -> Deliver:
-        """Where messages go."""
-        return role.receive
+    def deliver_to(self, role: Role) -> None:
+        """Set where messages go; one function for all links, which are many."""
+        self.deliver = role.receive
 
     def forget(self, link: StreamLink) -> None:
         """The link is over."""
@@ -136,3 +137,7 @@ class _Bare:
 
     def take(self) -> bytes:
         return b""
+
+
+def _nobody(link: Link, message: bytes, now: float) -> None:
+    raise LookupError("a host without a role")

@@ -18,16 +18,16 @@ TICK = 1 / 128
 class Wheel:
     """Deadlines by key. Pure: `advance` is told the time."""
 
-    __slots__ = ("_deadlines", "_keys", "_ticks", "_where")
+    __slots__ = ("_keys", "_moved", "_ticks", "_where")
 
     def __init__(self) -> None:
-        self._deadlines: dict[Hashable, float] = {}
-        self._where: dict[Hashable, int] = {}
+        self._where: dict[Hashable, int] = {}  # the tick a key is in
+        self._moved: dict[Hashable, int] = {}  # the later one it goes to when that comes
         self._keys: dict[int, dict[Hashable, None]] = {}
         self._ticks: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._deadlines)
+        return len(self._where)
 
     @property
     def next(self) -> float | None:
@@ -39,19 +39,24 @@ class Wheel:
 
     def set(self, key: Hashable, deadline: float) -> None:
         """Make `key` due at `deadline`; one that is set already is moved."""
-        self._deadlines[key] = deadline
         tick = int(deadline / TICK) + 1
         where = self._where.get(key)
-        if where is not None:
-            if where <= tick:
-                return
-            del self._keys[where][key]
-        self._put(key, tick)
+        if where is None:
+            self._put(key, tick)
+        elif tick > where:
+            self._moved[key] = tick
+        else:
+            self._moved.pop(key, None)
+            if tick < where:
+                del self._keys[where][key]
+                self._put(key, tick)
 
     def cancel(self, key: Hashable) -> None:
         """Forget a key; unknown ones are ignored."""
-        if self._deadlines.pop(key, None) is not None:
-            del self._keys[self._where.pop(key)][key]
+        where = self._where.pop(key, None)
+        if where is not None:
+            del self._keys[where][key]
+            self._moved.pop(key, None)
 
     def advance(self, now: float) -> list[Hashable]:
         """Every key whose deadline is here, earliest tick first; they are forgotten."""
@@ -59,12 +64,12 @@ class Wheel:
         ticks = self._ticks
         while ticks and ticks[0] * TICK <= now:
             for key in self._keys.pop(heappop(ticks)):
-                deadline = self._deadlines[key]
-                if deadline > now:
-                    self._put(key, int(deadline / TICK) + 1)
-                else:
-                    del self._deadlines[key], self._where[key]
+                later = self._moved.pop(key, None)
+                if later is None:
+                    del self._where[key]
                     due.append(key)
+                else:
+                    self._put(key, later)
         return due
 
     def _put(self, key: Hashable, tick: int) -> None:

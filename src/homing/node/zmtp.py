@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from homing.errors import HandshakeRefused
 from homing.node.link import StreamLink
-from homing.node.plug import Bounds, Codec, Deliver, Plug
+from homing.node.plug import Bounds, Codec, Plug
 from homing.ports import Link, Role
 from homing.wire.frames import head
 from homing.wire.mechanisms import Mechanism
@@ -86,8 +86,8 @@ class ZmtpPlug(Plug):
         for topic in self._topics:
             link.command(link.connection.subscribe(topic))
 
-    def deliver(self, role: Role) -> Deliver:
-        return _note_topic if self._socket_type == "PUB" else role.receive
+    def deliver_to(self, role: Role) -> None:
+        self.deliver = _note_topic if self._socket_type == "PUB" else role.receive
 
     def forget(self, link: StreamLink) -> None:
         super().forget(link)
