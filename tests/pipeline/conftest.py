@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 SKEW = 1_700_000_000_000_000  # µs: what the wall clock is ahead of the monotonic one
 
-# A JVM for short lives: no second compiler, one collector thread, no web page.
+# A JVM for short lives: no second compiler, one collector thread, no web page, and no code
+# generated for queries that run once over a handful of rows.
 QUICK = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -103,7 +103,7 @@ def test_every_violation_is_named(frame: ToFrame) -> None:
         ("lost", key(2).hex(), BOB.hex()),
         ("late", key(2).hex(), CAROL.hex()),
         ("orphaned", key(9).hex(), ALICE.hex()),
-        ("unrecorded", "16", None),
+        ("unrecorded", "15", None),
     }
 
 

@@ -19,10 +19,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-COLUMNS = ("problem", "plane", "node", "key", "client", "at", "detail")
+from homing.pipeline.tables import Tables
+
+# Violations named one by one; the rest is counted.
+NAMED = 50
 _ACCOUNTED = ("delivered", "redelivered", "dropped", "deliveryqueued")
 
 
@@ -35,6 +38,36 @@ class Terms(NamedTuple):
 
 
 DEFAULT_TERMS = Terms()
+
+
+class Audit(NamedTuple):
+    """The ledger's findings: what there was, how many violations, and the first of them."""
+
+    totals: dict[str, int]
+    problems: dict[str, int]
+    named: list[Row]
+
+
+def run(tables: Tables, terms: Terms = DEFAULT_TERMS) -> Audit:
+    """Audit everything that was ingested."""
+    read = {name: tables.read(name) for name in ("requests", "publications", "matches")}
+    steps = tables.read("deliveries")
+    found = audit(
+        tables.read("events"),
+        read["requests"],
+        read["publications"],
+        tables.read("matched"),
+        read["matches"],
+        steps,
+        terms,
+    ).persist()
+    try:
+        totals = {name: frame.count() for name, frame in read.items()}
+        totals |= {row.step: row["count"] for row in steps.groupBy("step").count().collect()}
+        problems = {row.problem: row["count"] for row in found.groupBy("problem").count().collect()}
+        return Audit(totals, problems, found.orderBy("at", "key").limit(NAMED).collect())
+    finally:
+        found.unpersist()
 
 
 def audit(

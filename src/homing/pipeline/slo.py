@@ -12,6 +12,8 @@ import math
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from homing.pipeline.tables import Tables
+
 WIDTH = 1.02
 QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
 # How far back "usual" reaches, and how unusual is unusual: four standard deviations of the
@@ -19,6 +21,16 @@ QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
 HISTORY_MINUTES = 30
 LEAST_HISTORY = 5
 UNUSUAL = 4.0
+
+
+def run(tables: Tables) -> DataFrame:
+    """Write `slo_minutes` and `slo_subscribers` from all that was ingested; the minutes."""
+    found = anomalies(minutes(histogram(tables.read("requests"))))
+    tables.replace(found, "slo_minutes")
+    tables.replace(
+        subscribers(tables.read("publications"), tables.read("deliveries")), "slo_subscribers"
+    )
+    return tables.derived("slo_minutes")
 
 
 def _bucket(micros: str) -> Column:

@@ -116,6 +116,17 @@ class Tables:
         path = f"{self.root}/{place}/batch={batch}"
         frame.write.format(self.format).mode("overwrite").save(path)
 
+    def replace(self, frame: DataFrame, name: str) -> None:
+        """A table that a job derives from others, anew."""
+        frame.write.format(self.format).mode("overwrite").save(f"{self.root}/{name}")
+
+    def derived(self, name: str) -> DataFrame:
+        """What a job left with `replace`; PipelineError if it has not run."""
+        found = self._load(f"{self.root}/{name}")
+        if found is None:
+            raise PipelineError(f"there is no table {name} yet")
+        return found
+
     def complete(self, marker: Marker) -> None:
         """Say that a batch counts."""
         row = self.spark.createDataFrame(

@@ -1,0 +1,241 @@
+"""Run the Spark jobs over the journal: into tables, and audits and figures out of them.
+
+Local by default. --master spark://… or yarn runs the same jobs on a cluster, --remote sc://…
+over Spark Connect. The journal is read where the nodes write it; tables are files (Parquet)
+below --tables. Needs `pip install 'homing[spark]'` and Java 17.
+
+Examples:
+  homing pipeline ingest --journal homing-data --tables tables
+  homing pipeline ingest --follow               # and what comes, until interrupted
+  homing pipeline ledger                        # exit code 1 if anything is unaccounted for
+  homing pipeline slo                           # rates, errors and percentiles by minute
+  homing pipeline match --fields '{"price": {"use": 2, "high": 20}}'
+  homing pipeline report --out report.html
+  homing pipeline show requests --where "outcome <> 'answered'"
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from homing.cli.outcome import FAILED, OK
+from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from homing.pipeline.tables import Tables
+
+app = verb("pipeline", __doc__)
+
+POLL_SECONDS = 0.5
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """The flags that every job has."""
+
+    master: Annotated[str | None, Parameter(help="Spark master: local[2], spark://…, yarn")] = None
+    remote: Annotated[str | None, Parameter(help="Spark Connect server, sc://host")] = None
+    tables: Annotated[str | None, Parameter(help="where the tables are")] = None
+    conf: Annotated[
+        tuple[str, ...], Parameter(help="any setting of Spark: key=value", show_default=False)
+    ] = ()
+    explain: Annotated[bool, Parameter(help="print Spark's plan instead of running")] = False
+
+    def open(self, flags: ConfigFlags) -> Tables:
+        """A Spark session and the tables in it."""
+        from homing.pipeline.session import connect
+        from homing.pipeline.tables import Tables
+
+        config = flags.load({"pipeline.master": self.master})
+        master = config.pipeline.master
+        remote = self.remote or (master if master.startswith("sc://") else None)
+        settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
+        settings |= dict(each.partition("=")[::2] for each in self.conf)
+        spark = connect(master, remote=remote, settings=settings)
+        root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
+        return Tables(spark, root)
+
+
+HERE = Where()
+
+
+@app.command
+def ingest(
+    *,
+    journal: Annotated[Path | None, Parameter(help="a directory of journals")] = None,
+    follow: Annotated[bool, Parameter(help="go on with what comes")] = False,
+    max_events: Annotated[int, Parameter(help="about so many events in a batch")] = 2_000_000,
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Read the journals into tables, from where the last run stopped."""
+    from homing.pipeline import ingest as job
+
+    source = journal or Path(flags.load().node.data)
+    tables = where.open(flags)
+    query = job.start(tables, str(source), follow=follow, max_events=max_events)
+    _watch(query, follow)
+    markers = tables.markers()
+    total = sum(marker.events for marker in markers)
+    print(f"{total:,} events in {len(markers)} batches at {tables.root}")
+    return OK
+
+
+@app.command
+def ledger(
+    *,
+    grace: Annotated[float, Parameter(help="seconds after which a missing end is a loss")] = 60.0,
+    late: Annotated[float, Parameter(help="seconds after which a delivery is late")] = 60.0,
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Audit every request and publication; exit code 1, and their names, if any is off."""
+    from homing.pipeline import ledger as job
+
+    found = job.run(where.open(flags), job.Terms(grace, late))
+    print(
+        "accounted for: " + ", ".join(f"{count:,} {name}" for name, count in found.totals.items())
+    )
+    for row in found.named:
+        print(
+            f"{row.problem:<10} {row.plane:<8} {row.key} {row.client or '-'} at {row.at}Z: {row.detail}"
+        )
+    if not found.problems:
+        print("nothing lost, doubled, orphaned or late")
+        return OK
+    print("; ".join(f"{count:,} {problem}" for problem, count in sorted(found.problems.items())))
+    return FAILED
+
+
+@app.command
+def slo(*, where: Where = HERE, flags: ConfigFlags = NO_FLAGS) -> int:
+    """Rates, errors, percentiles and saturation per service and minute, into slo_minutes."""
+    from homing.pipeline import slo as job
+
+    found = job.run(where.open(flags)).orderBy("service", "minute")
+    columns = ("service", "minute", "requests", "errors", "p50_us", "p99_us", "in_flight")
+    return _show(found.select(*columns, "odd_rate", "odd_latency", "odd_errors"), where, 50)
+
+
+@app.command
+def match(
+    *,
+    fields: Annotated[
+        str | None, Parameter(help="a new subscription, as JSON: who'd get what?")
+    ] = None,
+    as_of: Annotated[datetime | None, Parameter(help="subscriptions that held then")] = None,
+    shards: Annotated[int, Parameter(help="parts of a set too large for one executor")] = 1,
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Match all publications with today's subscriptions, or with one that might be."""
+    from homing.pipeline import match as job
+    from homing.push.subscription import parse_fields
+
+    tables = where.open(flags)
+    publications = tables.read("publications")
+    if fields is not None:
+        parse_fields(fields)  # says what is wrong with it before Spark starts
+        subscriptions = tables.spark.createDataFrame(
+            [("what-if", "", fields)], "client string, connector string, fields string"
+        )
+    else:
+        subscriptions = job.as_of(tables.read("subscriptions"), as_of)
+    found = job.match(publications, subscriptions, shards)
+    if where.explain:
+        found.explain("formatted")
+        return OK
+    tables.replace(found, "what_if")
+    pairs = tables.derived("what_if")
+    print(f"{pairs.count():,} matches of {publications.count():,} publications, in what_if")
+    return OK
+
+
+@app.command
+def report(
+    *,
+    out: Annotated[Path, Parameter(help="the page to write")] = Path("report.html"),
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Write one self-contained HTML page: throughput, latency, audit, services."""
+    from homing.pipeline import report as job
+
+    job.write(where.open(flags), out)
+    print(out)
+    return OK
+
+
+@app.command
+def show(
+    table: str,
+    /,
+    *,
+    condition: Annotated[str | None, Parameter(name="--where", help="a condition in SQL")] = None,
+    limit: Annotated[int, Parameter(help="so many rows")] = 20,
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Print rows of a table."""
+    tables = where.open(flags)
+    derived = table.startswith("slo_") or table == "what_if"
+    found = tables.derived(table) if derived else tables.read(table)
+    return _show(found.where(condition) if condition else found, where, limit)
+
+
+def _show(found: DataFrame, where: Where, limit: int) -> int:
+    if where.explain:
+        found.explain("formatted")
+    else:
+        _print(found.columns, found.limit(limit).collect())
+    return OK
+
+
+def _print(columns: list[str], rows: list[Row]) -> None:
+    cells = [tuple(columns), *(tuple(_cell(value) for value in row) for row in rows)]
+    widths = [min(40, max(len(row[i]) for row in cells)) for i in range(len(columns))]
+    for row in cells:
+        line = "  ".join(cell[:40].ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(line.rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def _watch(query: StreamingQuery, follow: bool) -> None:
+    """Wait for a stream, telling how far it is; an interrupt ends one that follows."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    try:
+        with console.status("starting…") as status:
+            while query.isActive:
+                progress = query.lastProgress
+                if progress:
+                    rate = progress.get("processedRowsPerSecond") or 0.0
+                    rows = progress.get("numInputRows") or 0
+                    batch = progress.get("batchId")
+                    status.update(f"batch {batch}: {rows:,} events, {rate:,.0f} events/s")
+                time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        query.stop()
+        if not follow:
+            raise
+    error = query.exception()
+    if error is not None:
+        from homing.errors import PipelineError
+
+        raise PipelineError(str(error).strip().splitlines()[0])

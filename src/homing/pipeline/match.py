@@ -1,0 +1,190 @@
+"""Job `match`: publications × subscriptions at scale, with the matcher's own index.
+
+The subscriptions are written to one Arrow file a shard, which Spark ships to every executor.
+Each Python worker builds the index of a file once and keeps it; publications stream through
+it in Arrow batches. One shard serves sets that fit a worker (some 300 bytes a subscription).
+With more, a publication visits every shard, each in a task of its own.
+
+The answer is what a matcher would say: a client once for each publication, however many of
+its subscriptions are satisfied. What a matcher would refuse (attributes or fields that have
+no meaning) matches nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark import SparkFiles
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
+
+from homing.errors import SubscriptionError
+from homing.push.index import Index, kernels
+from homing.push.subscription import Attributes, parse_attributes, parse_fields
+
+RESULT = "id string, client string, connector string"
+# Publications given to the index at once: its own chunk, so that its pages stay in cache.
+CHUNK = 1024
+
+_RESULT = pa.schema([("id", pa.string()), ("client", pa.string()), ("connector", pa.string())])
+
+
+def as_of(subscriptions: DataFrame, moment: datetime | None) -> DataFrame:
+    """Those of the table `subscriptions` that held at a moment; without one, hold now."""
+    if moment is None:
+        return subscriptions.where("open")
+    at = F.lit(moment)
+    ended = F.col("valid_to").isNotNull() & (F.col("valid_to") <= at)
+    return subscriptions.where((F.col("valid_from") <= at) & ~ended)
+
+
+def match(publications: DataFrame, subscriptions: DataFrame, shards: int = 1) -> DataFrame:
+    """Publications (id, attrs_json) and subscriptions (client, connector, fields) in; pairs out."""
+    names = ship(subscriptions, shards)
+    asked = publications.select("id", "attrs_json")
+    if shards > 1:
+        numbers = F.sequence(F.lit(0), F.lit(shards - 1))
+        asked = asked.withColumn("shard", F.explode(numbers)).repartition(shards, "shard")
+    else:
+        asked = asked.withColumn("shard", F.lit(0))
+    found = asked.mapInArrow(_matching(names), RESULT)
+    # A client's subscriptions may lie in several shards.
+    return found if shards == 1 else found.distinct()
+
+
+def ship(subscriptions: DataFrame, shards: int) -> list[str]:
+    """Write the subscriptions as one file a shard and send them to the executors."""
+    spark = subscriptions.sparkSession
+    rows = subscriptions.select(
+        "client", "connector", "fields", F.pmod(F.xxhash64("client"), F.lit(shards)).alias("shard")
+    )
+    run = uuid.uuid4().hex
+    names = [f"subscriptions-{run}-{shard}.arrow" for shard in range(shards)]
+    for shard, name in enumerate(names):
+        table = rows.where(F.col("shard") == shard).drop("shard").toArrow()
+        path = str(_directory() / name)
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+            out.write_table(table)
+        if is_remote():
+            spark.addArtifacts(path, file=True)
+        else:
+            spark.sparkContext.addFile(path)
+    return names
+
+
+@cache
+def _directory() -> Path:
+    """Executors fetch the files when a task first asks, so they stay until this process ends."""
+    directory = tempfile.mkdtemp(prefix="homing-match-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
+@dataclass
+class Shard:
+    """An index whose subscription numbers are rows; clients by number, to tell them apart."""
+
+    index: Index
+    client_of: npt.NDArray[np.int64]
+    clients: pa.Array
+    connectors: pa.Array
+
+
+_loaded: dict[str, Shard] = {}
+
+
+def load(name: str) -> Shard:
+    """The shard of a file; a worker keeps the last one, as its tasks mostly ask for the same."""
+    if name not in _loaded:
+        _loaded.clear()
+        with pa.memory_map(SparkFiles.get(name)) as file:
+            _loaded[name] = build(pa.ipc.open_file(file).read_all())
+    return _loaded[name]
+
+
+def build(table: pa.Table) -> Shard:
+    """Index a table of (client, connector, fields); unreadable fields match nothing."""
+    kernels.load()  # a task has the time that a node's first match has not
+    index = Index(background=False)
+    for row, fields in enumerate(table.column("fields").to_pylist()):
+        try:
+            index.add(row, parse_fields(fields))
+        except SubscriptionError:
+            continue
+    index.compact()
+    coded = table.column("client").combine_chunks().dictionary_encode()
+    return Shard(
+        index,
+        coded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
+        coded.dictionary,
+        _connectors(table.column("connector"), coded.indices, len(coded.dictionary)),
+    )
+
+
+def _connectors(connectors: pa.ChunkedArray, codes: pa.Array, size: int) -> pa.Array:
+    """Each client's connector, by the client's number; the last subscription knows best."""
+    last = np.zeros(size, np.int64)
+    last[codes.to_numpy(zero_copy_only=False)] = np.arange(len(codes))
+    return connectors.combine_chunks().take(pa.array(last))
+
+
+def _matching(
+    names: list[str],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            shards = batch.column("shard")
+            for number in shards.unique().to_pylist():
+                mine = batch.filter(pa.compute.equal(shards, number))
+                yield from match_batch(load(names[number]), mine)
+
+    return run
+
+
+def match_batch(shard: Shard, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The pairs of one batch of publications, a chunk at a time."""
+    for start in range(0, batch.num_rows, CHUNK):
+        part = batch.slice(start, CHUNK)
+        asked = [_attributes(text) for text in part.column("attrs_json").to_pylist()]
+        places = np.array([i for i, each in enumerate(asked) if each is not None], np.int64)
+        offsets, found = shard.index.match_batch([each for each in asked if each is not None])
+        publication = np.repeat(places, np.diff(offsets))
+        yield _pairs(shard, part.column("id"), publication, found.astype(np.int64))
+
+
+def _pairs(
+    shard: Shard,
+    ids: pa.Array,
+    publication: npt.NDArray[np.int64],
+    subscription: npt.NDArray[np.int64],
+) -> pa.RecordBatch:
+    """Each client once for each publication."""
+    size = max(1, len(shard.clients))
+    once = np.unique(publication * size + shard.client_of[subscription])
+    client = pa.array(once % size)
+    columns = [
+        ids.take(pa.array(once // size)),
+        shard.clients.take(client),
+        shard.connectors.take(client),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_RESULT)
+
+
+def _attributes(text: str | None) -> Attributes | None:
+    """None for what a matcher would have refused."""
+    try:
+        return parse_attributes(text or "")
+    except SubscriptionError:
+        return None

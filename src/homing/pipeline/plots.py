@@ -1,0 +1,117 @@
+"""Small plots as SVG text: lines over time and bars. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import NamedTuple
+
+WIDTH, HEIGHT = 720, 240
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 14, 26
+COLOURS = ("#3b6fd4", "#d4573b", "#2f9e6e", "#8a5bd0", "#b58900")
+_EMPTY = '<p class="soft">Nothing recorded.</p>'
+
+
+class Line(NamedTuple):
+    """Points by unix time."""
+
+    name: str
+    points: dict[float, float]
+
+
+def lines(unit: str, series: Sequence[Line], *, logarithmic: bool = False) -> str:
+    """One line a series over a common time axis."""
+    times = sorted({at for line in series for at in line.points})
+    values = [value for line in series for value in line.points.values()]
+    if not times:
+        return _EMPTY
+    low, high = _span(values, logarithmic)
+    first, last = times[0], max(times[-1], times[0] + 60)
+
+    def place(at: float, value: float) -> tuple[float, float]:
+        scaled = math.log10(max(value, 10**low)) if logarithmic else value
+        return (
+            LEFT + (at - first) / (last - first) * (WIDTH - LEFT - RIGHT),
+            HEIGHT - BOTTOM - (scaled - low) / (high - low) * (HEIGHT - TOP - BOTTOM),
+        )
+
+    parts = [*_levels(low, high, logarithmic), *_moments(first, last)]
+    for number, line in enumerate(series):
+        colour = COLOURS[number % len(COLOURS)]
+        spots = [place(at, line.points[at]) for at in sorted(line.points)]
+        parts.append(_path(spots, colour))
+        parts.append(_text(LEFT + 8 + 110 * number, TOP + 6, line.name, colour))
+    parts.append(_text(WIDTH - RIGHT, TOP + 6, unit, "currentColor", "end"))
+    return _svg(HEIGHT, parts)
+
+
+def bars(rows: Sequence[tuple[str, float]]) -> str:
+    """Named quantities, one below the other."""
+    if not rows:
+        return _EMPTY
+    longest = max(value for _, value in rows) or 1
+    parts = []
+    for i, (name, value) in enumerate(rows):
+        y = 6 + 24 * i
+        width = max(1.0, value / longest * (WIDTH - 330))
+        parts.append(_text(200, y + 14, name[:28], "currentColor", "end"))
+        parts.append(
+            f'<rect x="210" y="{y}" width="{width:.1f}" height="18" rx="2" fill="{COLOURS[0]}"/>'
+        )
+        parts.append(_text(216 + width, y + 14, f"{value:,.0f}", "currentColor"))
+    return _svg(12 + 24 * len(rows), parts)
+
+
+def _span(values: Sequence[float], logarithmic: bool) -> tuple[float, float]:
+    """The axis: from 0, or between powers of ten; never empty."""
+    if not logarithmic:
+        return 0.0, max(values) * 1.1 or 1.0
+    above = [value for value in values if value > 0] or [1.0]
+    low = math.floor(math.log10(min(above)))
+    return float(low), float(max(low + 1, math.ceil(math.log10(max(above)))))
+
+
+def _levels(low: float, high: float, logarithmic: bool) -> list[str]:
+    steps = int(high - low) if logarithmic else 4
+    found = []
+    for i in range(steps + 1):
+        value = low + (high - low) * i / steps
+        y = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * i / steps
+        shown = 10**value if logarithmic else value
+        found.append(
+            f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="currentColor" opacity=".15"/>'
+        )
+        found.append(_text(LEFT - 6, y + 4, f"{shown:,.4g}", "currentColor", "end"))
+    return found
+
+
+def _moments(first: float, last: float) -> list[str]:
+    form = "%H:%M" if last - first < 86400 else "%m-%d %H:%M"
+    found = []
+    for i in range(5):
+        at = datetime.fromtimestamp(first + (last - first) * i / 4, UTC)
+        x = LEFT + (WIDTH - LEFT - RIGHT) * i / 4
+        anchor = "start" if i == 0 else "end" if i == 4 else "middle"
+        found.append(_text(x, HEIGHT - 8, at.strftime(form), "currentColor", anchor))
+    return found
+
+
+def _path(spots: Sequence[tuple[float, float]], colour: str) -> str:
+    if len(spots) == 1:
+        (x, y) = spots[0]
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'
+    steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in spots)
+    return f'<path d="M{steps}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+
+
+def _text(x: float, y: float, words: str, colour: str, anchor: str = "start") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" fill="{colour}" '
+        f'text-anchor="{anchor}">{escape(words)}</text>'
+    )
+
+
+def _svg(height: float, parts: Sequence[str]) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{"".join(parts)}</svg>'

@@ -1,0 +1,144 @@
+"""Job `report`: one self-contained HTML page of what the fabric did.
+
+Figures come from the tables, plots are SVG drawn here, nothing is loaded from anywhere: the
+page can be mailed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from homing.pipeline import ledger, slo
+from homing.pipeline.plots import Line, bars, lines
+from homing.pipeline.tables import Tables
+
+TOP = 10
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1f2430; --soft: #6b7280; --line: #d5d9e2; --ok: #1a7f4b; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e8ee; --soft: #9aa3b2; --line: #3a4152; --ok: #55c98a; --bad: #ff8a80; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; width: 100%; } th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; }
+.ok { color: var(--ok); } .bad { color: var(--bad); } .soft { color: var(--soft); }
+"""
+
+
+def write(tables: Tables, path: Path, terms: ledger.Terms = ledger.DEFAULT_TERMS) -> None:
+    """Make the page."""
+    minutes = _minutes(tables)
+    audit = ledger.run(tables, terms)
+    parts = [
+        _section("Audit", _audit(audit)),
+        _section("Throughput", _throughput(minutes)),
+        _section("Latency of answered requests", _latency(minutes)),
+        _section("Services", _services(minutes)),
+        _section("Subscriptions matched most", _top_clients(tables)),
+    ]
+    path.write_text(_page("\n".join(parts)), encoding="utf-8")
+
+
+def _minutes(tables: Tables) -> list[dict[str, Any]]:
+    found = slo.anomalies(slo.minutes(slo.histogram(tables.read("requests"))))
+    return [row.asDict() for row in found.orderBy("minute", "service").collect()]
+
+
+def _page(body: str) -> str:
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><title>homing report</title>'
+        f"<style>{_STYLE}</style></head><body><h1>What the fabric did</h1>"
+        f'<p class="soft">Made {made} from the journal.</p>\n{body}\n</body></html>\n'
+    )
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>\n{body}</section>"
+
+
+def _audit(found: ledger.Audit) -> str:
+    rows = [(name, count) for name, count in found.totals.items()]
+    if not found.problems:
+        verdict = '<p class="ok">Everything is accounted for.</p>'
+        return verdict + _table(("recorded", "count"), rows)
+    told = ", ".join(f"{count:,} {name}" for name, count in sorted(found.problems.items()))
+    named = [(r.problem, r.plane, r.key, r.client or "–", r.detail) for r in found.named]
+    return (
+        f'<p class="bad">Not accounted for: {escape(told)}.</p>'
+        + _table(("problem", "plane", "key", "client", "detail"), named)
+        + _table(("recorded", "count"), rows)
+    )
+
+
+def _throughput(minutes: list[dict[str, Any]]) -> str:
+    good: dict[float, float] = {}
+    bad: dict[float, float] = {}
+    for row in minutes:
+        at = row["minute"].timestamp()
+        good[at] = good.get(at, 0) + (row["requests"] - row["errors"]) / 60
+        bad[at] = bad.get(at, 0) + row["errors"] / 60
+    return lines("requests/s", [Line("answered", good), Line("refused", bad)])
+
+
+def _latency(minutes: list[dict[str, Any]]) -> str:
+    """The worst service of each minute: an average over services would hide it."""
+    series = []
+    for name, column in (("p50", "p50_us"), ("p99", "p99_us"), ("p99.9", "p999_us")):
+        points: dict[float, float] = {}
+        for row in minutes:
+            if row[column] is not None:
+                at = row["minute"].timestamp()
+                points[at] = max(points.get(at, 0.0), row[column] / 1000)
+        series.append(Line(name, points))
+    return lines("ms, worst service", series, logarithmic=True)
+
+
+def _services(minutes: list[dict[str, Any]]) -> str:
+    totals: dict[str, list[float]] = {}
+    for row in minutes:
+        each = totals.setdefault(row["service"] or "–", [0, 0, 0.0, 0.0])
+        each[0] += row["requests"]
+        each[1] += row["errors"]
+        each[2] = max(each[2], row["p99_us"] or 0.0)
+        each[3] = max(each[3], row["in_flight"] or 0.0)
+    busiest = sorted(totals.items(), key=lambda item: -item[1][0])[:TOP]
+    rows = [
+        (name, int(all_), int(errors), f"{p99 / 1000:,.2f} ms", f"{flight:,.2f}")
+        for name, (all_, errors, p99, flight) in busiest
+    ]
+    odd = [r for r in minutes if r["odd_rate"] or r["odd_latency"] or r["odd_errors"]]
+    told = f'<p class="{"bad" if odd else "soft"}">{len(odd)} unusual minutes.</p>'
+    head = ("service", "requests", "errors", "worst p99", "most in flight")
+    return bars([(name, count) for name, count, *_ in rows]) + _table(head, rows) + told
+
+
+def _top_clients(tables: Tables) -> str:
+    found = tables.read("matches").groupBy("client").count().orderBy(F.desc("count"), "client")
+    return bars([(row.client, row["count"]) for row in found.limit(TOP).collect()])
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    if not rows:
+        return '<p class="soft">None.</p>'
+    numeric = [isinstance(value, int | float) for value in rows[0]]
+    kind = [' class="n"' if number else "" for number in numeric]
+    top = "".join(f"<th{k}>{escape(name)}</th>" for k, name in zip(kind, head, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{k}>{_cell(v)}</td>" for k, v in zip(kind, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))

@@ -1,0 +1,81 @@
+"""`homing pipeline`: the jobs end to end, from journals to exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from homing.cli import main
+from homing.journal.events import NodeStopped, RequestAccepted
+from homing.pipeline import ingest
+from homing.pipeline.tables import Tables
+from tests.pipeline.conftest import SKEW, WriteJournal
+from tests.pipeline.test_ledger import ALICE, BOB, published
+from tests.pipeline.test_requests import STORY
+
+
+@pytest.mark.usefixtures("spark")
+def test_jobs_from_the_command_line(
+    tmp_path: Path, write_journal: WriteJournal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal, tables = tmp_path / "journal", str(tmp_path / "tables")
+    log = write_journal(journal / "broker", STORY)
+
+    def pipeline(*words: str) -> tuple[int, str]:
+        code = main(["pipeline", *words, "--tables", tables, "--master", "local[2]"])
+        return code, capsys.readouterr().out
+
+    code, printed = pipeline("ingest", "--journal", str(journal))
+    assert (code, printed) == (0, f"{len(STORY)} events in 1 batches at {tables}\n")
+
+    code, printed = pipeline("ledger")
+    assert (code, printed.splitlines()[-1]) == (0, "nothing lost, doubled, orphaned or late")
+
+    code, printed = pipeline("show", "requests", "--where", "outcome = 'queue-full'")
+    assert code == 0
+    assert "c5" in printed
+
+    code, printed = pipeline("slo")
+    assert code == 0
+    assert "echo" in printed
+
+    log.append([RequestAccepted(10.0, b"echo", b"late-one", 1), NodeStopped(500.0)], SKEW)
+    write_journal(journal / "matcher", published(1, 400.0, ALICE, BOB), node=b"node0002")
+    assert pipeline("ingest", "--journal", str(journal))[0] == 0
+    code, printed = pipeline("ledger", "--grace", "30")
+    assert code == 1
+    assert "late-one" in printed
+    assert printed.splitlines()[-1] == "2 lost"  # who has the deliveries is not known yet
+
+    code, printed = pipeline(
+        "match", "--fields", '{"price": {"use": 3, "extra": {"exists": false}}}'
+    )
+    assert (code, printed) == (0, "1 matches of 1 publications, in what_if\n")
+
+
+def test_a_broken_subscription_is_told_before_spark_starts(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["pipeline", "match", "--fields", '{"price": {"use": 9}}', "--tables", str(tmp_path)]
+    assert main(words) == 65
+    assert capsys.readouterr().err.startswith("homing: ")
+
+
+def test_the_report_is_one_page_without_links(
+    spark: SparkSession,
+    tmp_path: Path,
+    write_journal: WriteJournal,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tables, page = Tables(spark, str(tmp_path / "tables")), tmp_path / "report.html"
+    write_journal(tmp_path / "journal/broker", STORY)
+    write_journal(tmp_path / "journal/matcher", published(1, 5.0, ALICE, BOB), node=b"node0002")
+    assert ingest.start(tables, str(tmp_path / "journal")).awaitTermination(200)
+    assert main(["pipeline", "report", "--out", str(page), "--tables", tables.root]) == 0
+    text = page.read_text()
+    assert "http" not in text
+    assert text.count("<svg") >= 3
+    assert "Everything is accounted for." in text
+    assert ALICE.hex() in text

@@ -1,0 +1,105 @@
+"""The same jobs on a real standalone cluster: a master and two workers from pip's pyspark."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from homing.journal.events import Acknowledged, Delivered, Event, SubscriptionSet
+from tests.pipeline.conftest import WriteJournal
+from tests.pipeline.test_ledger import ALICE, BOB, PLACE, key, published
+from tests.pipeline.test_requests import STORY
+
+HOME = Path(pyspark.__file__).parent
+SECONDS = 120
+
+
+def start(name: str, directory: Path, *words: str) -> subprocess.Popen[bytes]:
+    """A daemon of Spark's, logging to a file."""
+    environment = os.environ | {
+        "SPARK_HOME": str(HOME),
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_WORKER_DIR": str(directory / name),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with (directory / f"{name}.log").open("wb") as log:
+        command = [str(HOME / "bin/spark-class"), f"org.apache.spark.deploy.{words[0]}", *words[1:]]
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+
+def wait_for(path: Path, pattern: str) -> str:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        found = re.search(pattern, path.read_text(errors="replace"))
+        if found:
+            return found.group(0)
+        time.sleep(0.1)
+    raise AssertionError(f"no {pattern} in {path}:\n{path.read_text()[-2000:]}")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("cluster")
+    here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    running = [start("master", directory, "master.Master", *here)]
+    try:
+        master = wait_for(directory / "master.log", r"spark://127\.0\.0\.1:\d+")
+        for name in ("one", "two"):
+            small = ("--cores", "1", "--memory", "700m")
+            running.append(start(name, directory, "worker.Worker", *here, *small, master))
+        for name in ("one", "two"):
+            wait_for(directory / f"{name}.log", "Successfully registered with master")
+        yield master
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait(20)
+
+
+@pytest.mark.slow
+def test_ingest_match_and_ledger_on_two_workers(
+    cluster: str, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    fields = b'{"price": {"use": 3, "extra": {"exists": false}}}'
+    push: list[Event] = [
+        SubscriptionSet(1.0, ALICE, PLACE, b"s", fields),
+        SubscriptionSet(1.0, BOB, PLACE, b"s", b'{"price": {"use": 2, "low": 1, "high": 2}}'),
+        *published(1, 5.0, ALICE),
+        Delivered(6.0, key(1), ALICE),
+        Acknowledged(6.5, key(1), ALICE),
+    ]
+    write_journal(tmp_path / "journal/broker", STORY)
+    write_journal(tmp_path / "journal/push", push, node=b"node0002")
+
+    def pipeline(job: str, *words: str) -> str:
+        flags = ["--master", cluster, "--tables", str(tmp_path / "tables")]
+        for setting in (
+            "spark.executor.memory=512m",
+            "spark.driver.host=127.0.0.1",
+            "spark.ui.enabled=false",
+            "spark.driver.memory=700m",
+        ):
+            flags += ["--conf", setting]
+        done = subprocess.run(
+            [sys.executable, "-m", "homing.cli", "pipeline", job, *words, *flags],
+            capture_output=True,
+            timeout=2 * SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()[-3000:]
+        return done.stdout.decode()
+
+    assert "16 events" in pipeline("ingest", "--journal", str(tmp_path / "journal"))
+    assert "1 matches of 1 publications" in pipeline("match", "--shards", "2")
+    assert "nothing lost, doubled, orphaned or late" in pipeline("ledger")

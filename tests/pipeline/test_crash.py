@@ -1,0 +1,76 @@
+"""kill -9 of the driver in the middle of an ingest, again and again: no loss, no duplicate."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from homing.journal.events import Event, RequestAccepted, RequestAnswered
+from homing.pipeline.tables import Tables
+from tests.conftest import PROFILE
+from tests.pipeline.conftest import QUICK, WriteJournal
+
+KILLS = 10 if PROFILE == "nightly" else 2
+GROUPS, SIZE = 24, 400
+
+
+def story() -> list[list[Event]]:
+    """Requests whose answers come a group later, so that every batch leaves some open."""
+    events: list[Event] = []
+    opened: list[int] = []
+    for _ in range(GROUPS * SIZE // 2):
+        if len(opened) > SIZE:
+            events.append(RequestAnswered(2.0, opened.pop(0), b"w", 1))
+        events.append(RequestAccepted(1.0, b"echo", b"c", 1))
+        opened.append(len(events))
+    events += [RequestAnswered(2.0, number, b"w", 1) for number in opened]
+    return [events[i : i + SIZE] for i in range(0, len(events), SIZE)]
+
+
+def driver(journal: Path, tables: Path) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "homing.cli", "pipeline", "ingest", "--master", "local[2]"]
+    words += ["--journal", str(journal), "--tables", str(tables), "--max-events", "1500"]
+    words += [word for item in QUICK.items() for word in ("--conf", "=".join(item))]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def batches(tables: Path) -> int:
+    """How many have their marker."""
+    return len(list(tables.glob("_batches/batch=*/_SUCCESS")))
+
+
+@pytest.mark.slow
+def test_killed_drivers_leave_every_event_once(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    groups = story()
+    total = sum(map(len, groups))
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write_journal(journal / "broker", *groups)
+    chance = random.Random(5)
+    for _ in range(KILLS):
+        before = batches(tables)
+        with driver(journal, tables) as process:
+            deadline = time.monotonic() + 100
+            while batches(tables) <= before and process.poll() is None:
+                assert time.monotonic() < deadline, "no batch in time"
+                time.sleep(0.02)
+            time.sleep(chance.random() * 2)  # anywhere inside the next batch
+            process.kill()
+    with driver(journal, tables) as process:
+        assert process.wait(250) == 0
+    found = Tables(spark, str(tables))
+    events = found.read("events")
+    assert events.count() == events.select("number").distinct().count() == total
+    outcomes = {
+        row.outcome: row["count"]
+        for row in found.read("requests").groupBy("outcome").count().collect()
+    }
+    assert outcomes == {"answered": total // 2}
+    assert sum(marker.events for marker in found.markers()) == total
