@@ -36,6 +36,7 @@ PLANES: dict[str, tuple[Verb, ...]] = {
     "Service plane": (
         Verb("broker", "run a broker: clients, workers, peers and tasks meet there"),
         Verb("request", "ask a service for something and print the report"),
+        Verb("task-worker", "serve tasks with a JSON header, by a command or an echo"),
     ),
     "Push plane": (
         Verb("matcher", "run a matcher: finds the subscribers that a publication is for"),

@@ -94,7 +94,6 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
         route=load_route(service.route),
         routers=routers is not None,
         new_id=lambda: str(uuid.uuid4()),
-        group=(service.taskbe,),
         seed=SystemRandom().getrandbits(32),
         journal=config.journal.enabled,
         state_every=service.state_interval,
@@ -102,7 +101,7 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     if routers is not None:
         routers.start(host)
     ends = {plug: host.listen(plug, getattr(service, plug)) for plug in LISTENING}
-    broker.group = (ends["taskbe"],)
+    broker.group = (ends["taskbe"], *service.group)
     return ends
 
 

@@ -1,0 +1,219 @@
+"""A task worker: finds a broker of its group, opens, serves one service.
+
+    worker = TaskWorker("tcp://127.0.0.1:5561", "echo", function, remember=Path("echo.json"))
+    await worker.run()
+
+The broker's CONFIG names its group. It is kept in a file, so that a worker whose own broker is
+down at the next start finds the others; when none answers, `run` raises Unavailable with every
+endpoint that was tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from homing.errors import HomingError, RemoteProtocolError, Unavailable
+from homing.service.lifeline import Lifeline
+from homing.wire import tasks
+from homing.wire.frames import frame, head
+from homing.wire.mechanisms import Mechanism
+from homing.wire.zmtp import NULL
+
+CONNECT_TIMEOUT = 3.0
+"""Seconds for CONNECT to CONFIG: a broker that is there answers in a thousandth of it."""
+GROUP_MAX = 64
+"""Endpoints remembered: a group is a handful of brokers."""
+
+T = TypeVar("T", bound=tasks.Message)
+Function = Callable[[bytes], bytes | Awaitable[bytes]]
+
+_log = logging.getLogger("homing.worker")
+
+
+class TaskWorker:
+    """Serves one service with one function; credit: how many tasks at once."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        service: str,
+        function: Function,
+        *,
+        remember: Path | None = None,
+        credit: int = 1,
+        name: str = "",
+        connect_timeout: float = CONNECT_TIMEOUT,
+        mechanism: Mechanism = NULL,
+    ) -> None:
+        self._endpoint = endpoint
+        self._connect = tasks.Connect(service, name, credit)
+        self._function = function
+        self._remember = remember
+        self._timeout = connect_timeout
+        self._mechanism = mechanism
+        self._group: tuple[str, ...] = self._recall()
+        self.broker = ""  # the one that serves us now
+
+    async def run(self) -> None:
+        """Serve until cancelled; raises Unavailable when no broker of the group answers."""
+        while True:
+            tried: dict[str, str] = {}
+            for endpoint in dict.fromkeys((self._endpoint, *self._group)):
+                session = _Session(self, endpoint)
+                try:
+                    await session.open()
+                    await session.serve()
+                    break  # it served and is over: start again with the whole group
+                except HomingError as error:
+                    tried[endpoint] = str(error) or error.code
+                finally:
+                    await session.close()
+            else:
+                told = "; ".join(f"{endpoint}: {why}" for endpoint, why in tried.items())
+                raise Unavailable(f"no broker answers: {told}")
+
+    # --- the remembered group -----------------------------------------------------------------
+
+    def _recall(self) -> tuple[str, ...]:
+        if self._remember is None or not self._remember.exists():
+            return ()
+        try:
+            config = msgspec.json.decode(self._remember.read_bytes(), type=tasks.Config)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("%s is of no use: %s", self._remember, error)
+            return ()
+        return tuple(config.group[:GROUP_MAX])
+
+    def learn(self, config: tasks.Config) -> None:
+        """Take a broker's CONFIG to heart, and to disk."""
+        self.broker = config.broker
+        self._group = tuple(config.group[:GROUP_MAX])
+        if self._remember is not None:
+            beside = self._remember.with_suffix(".new")
+            try:
+                beside.write_bytes(msgspec.json.encode(config))
+                beside.replace(self._remember)
+            except OSError as error:
+                _log.warning("the group is not remembered: %s", error)
+
+    # --- what a session needs -----------------------------------------------------------------
+
+    @property
+    def settings(self) -> tuple[tasks.Connect, float, Mechanism]:
+        """CONNECT, how long to wait for its answer, and how to prove who we are."""
+        return self._connect, self._timeout, self._mechanism
+
+    async def call(self, body: bytes) -> bytes:
+        """The function's answer; one that is not async runs in a thread."""
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(body)  # type: ignore[no-any-return]
+        result = await asyncio.to_thread(self._function, body)
+        assert isinstance(result, bytes)
+        return result
+
+
+class _Session:
+    """One conversation with one broker."""
+
+    def __init__(self, worker: TaskWorker, endpoint: str) -> None:
+        self._worker = worker
+        self._connect, self._timeout, mechanism = worker.settings
+        self._inbox: asyncio.Queue[tasks.Message | HomingError] = asyncio.Queue()
+        self._line = Lifeline(endpoint, self, mechanism=mechanism)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._heartbeat = 2.5
+        self._liveness = 3
+
+    # homing.service.lifeline.Owner
+
+    def opened(self) -> None:
+        self._send(self._connect)
+
+    def received(self, images: list[bytes]) -> None:
+        for image in images:
+            try:
+                self._inbox.put_nowait(tasks.read(image)[1])
+            except RemoteProtocolError as error:
+                self._inbox.put_nowait(error)
+
+    def lost(self, error: HomingError) -> None:
+        self._inbox.put_nowait(error)
+
+    # the conversation
+
+    async def open(self) -> None:
+        """CONNECT, CONFIG, PING, PONG."""
+        self._line.start()
+        config = await self._expect(tasks.Config)
+        self._worker.learn(config)
+        self._heartbeat = max(config.heartbeat_ms, 1) / 1000
+        self._liveness = max(config.liveness, 1)
+        self._send(tasks.Ping())
+        await self._expect(tasks.Pong)
+
+    async def _expect(self, kind: type[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout):
+                message = await self._inbox.get()
+        except TimeoutError:
+            if self._line.up:
+                raise Unavailable(f"no answer in {self._timeout:g} s") from None
+            raise self._line.unavailable() from None
+        if isinstance(message, HomingError):
+            raise message
+        if not isinstance(message, kind):
+            raise RemoteProtocolError(f"{type(message).__name__} instead of {kind.__name__}")
+        return message
+
+    async def serve(self) -> None:
+        """Until the broker says goodbye, is lost, or falls silent."""
+        clock = asyncio.get_running_loop().time
+        heard, beat_at = clock(), clock() + self._heartbeat
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, beat_at - clock())):
+                    message = await self._inbox.get()
+            except TimeoutError:
+                beat_at = clock() + self._heartbeat
+                if clock() - heard > self._heartbeat * self._liveness:
+                    return
+                self._send(tasks.Ping())
+                continue
+            heard = clock()
+            if isinstance(message, HomingError | tasks.Disconnect):
+                return
+            self._take(message)
+
+    def _take(self, message: tasks.Message) -> None:
+        if isinstance(message, tasks.Task):
+            work = asyncio.get_running_loop().create_task(self._work(message))
+            self._tasks.add(work)
+            work.add_done_callback(self._tasks.discard)
+        elif isinstance(message, tasks.Ping):
+            self._send(tasks.Pong(message.ts))
+
+    async def _work(self, task: tasks.Task) -> None:
+        try:
+            body = head(task.data, 1)[0][0]
+            answer = frame(await self._worker.call(body), False)
+            self._send(tasks.Response(task.service, task.message_id, answer))
+        except Exception as error:  # the function is the user's: its bugs are its client's to know
+            _log.exception("%s failed", task.service)
+            self._send(tasks.Error("failed", f"{type(error).__name__}: {error}", task.message_id))
+
+    def _send(self, message: tasks.Message) -> None:
+        self._line.send(tasks.write(message))
+
+    async def close(self) -> None:
+        """Say goodbye; what is not answered by now the broker gives to another worker."""
+        for work in self._tasks:
+            work.cancel()
+        self._send(tasks.Disconnect())
+        await self._line.close()

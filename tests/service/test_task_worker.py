@@ -1,0 +1,116 @@
+"""The task worker: the opening, failures, the remembered group, and the end when nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+
+from homing.errors import Unavailable
+from homing.service.task_worker import TaskWorker
+from tests.service.processes import processes
+from tests.service.test_processes import dealer
+
+NOBODY = "tcp://127.0.0.1:1"
+
+
+@asynccontextmanager
+async def running(worker: TaskWorker) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.get_running_loop().create_task(worker.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not reached():  # noqa: ASYNC110 - the worker tells nobody
+            await asyncio.sleep(0.01)
+
+
+def ask(context: zmq.Context[Any], endpoint: str, body: bytes) -> tuple[dict[str, Any], bytes]:
+    client = dealer(context, endpoint)
+    client.send_multipart([b'{"request":"TASK","type":"REQUEST","service":"echo"}', body])
+    header, answer = client.recv_multipart()
+    return msgspec.json.decode(header), answer
+
+
+def reverse(body: bytes) -> bytes:
+    if body == b"bad":
+        raise ValueError("no luck")
+    return body[::-1]
+
+
+@pytest.mark.slow
+def test_serves_fails_over_and_remembers(tmp_path: Path) -> None:
+    context: zmq.Context[Any] = zmq.Context()
+    memory = tmp_path / "group.json"
+
+    async def scenario() -> None:
+        broker = reaper.broker("first")
+        worker = TaskWorker(broker.ends["taskbe"], "echo", reverse, remember=memory)
+        async with running(worker):
+            await until(lambda: worker.broker == "first")
+            header, answer = await asyncio.to_thread(ask, context, broker.ends["taskfe"], b"abc")
+            assert (header["type"], answer) == ("RESPONSE", b"cba")
+            header, _ = await asyncio.to_thread(ask, context, broker.ends["taskfe"], b"bad")
+            assert (header["code"], "no luck" in header["reason"]) == ("failed", True)
+            ports = broker.same_ports
+            broker.kill()
+            broker = reaper.broker("second", **ports)
+            _, answer = await asyncio.to_thread(ask, context, broker.ends["taskfe"], b"xyz")
+            assert answer == b"zyx"
+        assert msgspec.json.decode(memory.read_bytes())["group"] == [broker.ends["taskbe"]]
+        moved = TaskWorker(NOBODY, "echo", reverse, remember=memory, connect_timeout=5.0)
+        async with running(moved):
+            await until(lambda: moved.broker == "second")
+
+    with processes(tmp_path) as reaper:
+        try:
+            asyncio.run(scenario())
+        finally:
+            context.destroy(linger=0)
+
+
+def test_nobody_answers_names_every_endpoint(tmp_path: Path) -> None:
+    memory = tmp_path / "group.json"
+    config = {"broker": "x", "group": ["tcp://127.0.0.1:2"], "heartbeat_ms": 1, "liveness": 1}
+    memory.write_bytes(msgspec.json.encode({**config, "max_body": 1}))
+    worker = TaskWorker(NOBODY, "echo", reverse, remember=memory, connect_timeout=0.3)
+    with pytest.raises(Unavailable) as caught:
+        asyncio.run(worker.run())
+    assert NOBODY in str(caught.value)
+    assert "tcp://127.0.0.1:2" in str(caught.value)
+
+
+def test_a_broken_memory_is_no_obstacle(tmp_path: Path) -> None:
+    memory = tmp_path / "group.json"
+    memory.write_bytes(b"\xff{")
+    worker = TaskWorker(NOBODY, "echo", reverse, remember=memory, connect_timeout=0.2)
+    with pytest.raises(Unavailable):
+        asyncio.run(worker.run())
+
+
+@pytest.mark.slow
+def test_the_command_ends_with_69(tmp_path: Path) -> None:
+    words = ["task-worker", "echo", "--echo", "--endpoint", NOBODY, "--connect-timeout", "0.3"]
+    run = subprocess.run(
+        [sys.executable, "-m", "homing.cli", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert run.returncode == 69, run.stderr
+    assert NOBODY in run.stderr
