@@ -259,6 +259,65 @@ async def test_a_stopping_worker_ends_what_it_began() -> None:
             await within(late)
 
 
+@on_loop
+async def test_a_broker_that_hands_over_more_than_the_credit_is_left() -> None:
+    work = b"".join(
+        pack([b"", b"MDPW0X", b"\x02", b"x", b"client%d" % number, b"", b"body"])
+        for number in range(3)
+    )
+    fake = FakeBroker(lambda images: [work] if images else [])
+    async with fake.listening():
+        worker = homing.Worker(fake.endpoint)
+        begun = 0
+
+        @worker.service("x", concurrency=2)
+        async def slow(body: bytes) -> bytes:
+            nonlocal begun
+            begun += 1
+            await asyncio.sleep(0.1)
+            return body
+
+        async with serving(worker):
+            await eventually(lambda: fake.connections >= 3)
+        # Two connections' worth of work may overlap, never more.
+        assert begun <= 2 * fake.connections
+
+
+@on_loop
+async def test_work_of_lost_connections_holds_back_the_next_announcement() -> None:
+    """However often the connection flaps, no more than twice the credit is worked on."""
+    ready = 0
+    request = pack([b"", b"MDPW0X", b"\x02", b"x", b"client", b"", b"body"])
+
+    def react(images: list[bytes]) -> list[bytes]:
+        nonlocal ready
+        if not images:
+            return []
+        ready += 1
+        return [request, request, mdp.DISCONNECTS[Dialect.D0X]]
+
+    fake = FakeBroker(react)
+    async with fake.listening():
+        worker = homing.Worker(fake.endpoint)
+        now, most, go = 0, 0, asyncio.Event()
+
+        @worker.service("x", concurrency=2)
+        async def stuck(body: bytes) -> bytes:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            await go.wait()
+            now -= 1
+            return body
+
+        async with serving(worker):
+            await eventually(lambda: fake.connections >= 3)
+            assert ready == 2
+            assert most == 4
+            go.set()
+            await eventually(lambda: ready >= 3)
+
+
 # -- mistakes in the program ----------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from homing.errors import HomingError, QueueFull, Refused, RemoteProtocolError
 from homing.wire import mdp
@@ -47,13 +47,14 @@ class Plan:
 class Asked:
     """One request under way. `done` gets the data frames of the answer, or the error."""
 
-    __slots__ = ("deadline", "done", "key", "plan")
+    __slots__ = ("deadline", "done", "key", "plan", "unsent")
 
     def __init__(
         self, key: bytes, plan: Plan, deadline: float, done: asyncio.Future[bytes]
     ) -> None:
         self.key = key
         self.plan = plan
+        self.unsent = b""  # its image, while there is no connection to send it by
         self.deadline = deadline
         self.done = done
 
@@ -146,6 +147,13 @@ class Asking:
         make = Streamed if plan.streamed else Asked
         asked = self._asked[key] = make(key, plan, deadline, done)
         return asked, image
+
+    def unsent(self) -> Iterator[bytes]:
+        """The images that wait for a connection, in the order they were asked."""
+        for asked in self._asked.values():
+            if asked.unsent:
+                yield asked.unsent
+                asked.unsent = b""
 
     def forget(self, asked: Asked) -> bool:
         """No more; whether it was still under way."""

@@ -33,7 +33,7 @@ from homing.errors import (
 )
 from homing.service.asking import Asked, Asking, Plan, Streamed
 from homing.service.bodies import EMPTY, Bodies, Source, codec_named
-from homing.service.lifeline import Lifeline
+from homing.service.lifeline import Lifeline, Pulse
 from homing.service.turns import Turns
 from homing.wire.frames import pack, unpack
 from homing.wire.mdp_messages import Dialect
@@ -92,14 +92,10 @@ class Client:
         self._timeout = timeout
         self._retries = retries
         self._codec = codec_named(codec)
-        self._heartbeat = heartbeat
+        self._pulse = Pulse(self._lifeline, self._asking.__len__, heartbeat, LIVENESS)
         self._turns = Turns()
-        self._unsent: deque[tuple[Asked, bytes]] = deque()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = float("inf")
-        self._pulse: asyncio.TimerHandle | None = None
-        self._pings = 0  # those that nothing was heard since
-        self._pinged = 0.0
         self._connected: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -240,9 +236,9 @@ class Client:
             return
         self._closed = True
         self._asking.fail(lambda: LinkError("the client was closed"))
-        for timer in (self._alarm, self._pulse):
-            if timer is not None:
-                timer.cancel()
+        self._pulse.stop()
+        if self._alarm is not None:
+            self._alarm.cancel()
         self._wake()
         await self._lifeline.close()
 
@@ -293,11 +289,10 @@ class Client:
         if self._lifeline.up:
             self._lifeline.send(image)
         else:
-            self._unsent.append((asked, image))
+            asked.unsent = image
         if deadline < self._alarm_at:
             self._set_alarm(loop, deadline)
-        if self._pulse is None:
-            self._pulse = loop.call_later(self._heartbeat, self._beat)
+        self._pulse.start()
         return asked
 
     def _give_up(self, asked: Asked) -> None:
@@ -344,7 +339,7 @@ class Client:
             room = len(self._turns) if self._closed else self._in_flight - len(self._asking)
             self._turns.wake(room)
 
-    # -- deadlines and signs of life ------------------------------------------------------------
+    # -- deadlines: one timer for all -----------------------------------------------------------
 
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         if self._alarm is not None:
@@ -372,24 +367,6 @@ class Client:
             return RequestTimeout("no answer in time")
         return self._lifeline.unavailable()
 
-    def _beat(self) -> None:
-        """While something is under way: does the broker still live?"""
-        self._pulse = None
-        if not len(self._asking):
-            return
-        loop = asyncio.get_running_loop()
-        heard = self._lifeline.heard
-        if heard >= self._pinged:
-            self._pings = 0
-        if self._pings >= LIVENESS:
-            self._lifeline.drop("the broker is silent")
-        elif heard < loop.time() - self._heartbeat / 2:
-            # Counted from the first that stays unanswered: an idle connection is no silent one.
-            if self._lifeline.ping(self._heartbeat * LIVENESS):
-                self._pings += 1
-            self._pinged = loop.time()
-        self._pulse = loop.call_later(self._heartbeat, self._beat)
-
     # -- what the lifeline tells --------------------------------------------------------------
 
     def _start(self) -> None:
@@ -399,10 +376,8 @@ class Client:
 
     def opened(self) -> None:
         """Connected: what was asked meanwhile goes out."""
-        while self._unsent:
-            asked, image = self._unsent.popleft()
-            if not asked.done.done():
-                self._lifeline.send(image)
+        for image in self._asking.unsent():
+            self._lifeline.send(image)
         if self._connected is not None and not self._connected.done():
             self._connected.set_result(None)
         self._connected = None
@@ -418,10 +393,10 @@ class Client:
 
     def lost(self, error: HomingError) -> None:
         """Disconnected, or turned away: the answers to what was sent will not come."""
-        self._unsent.clear()
         kind = HandshakeRefused if isinstance(error, HandshakeRefused) else LinkError
         self._asking.fail(lambda: kind(str(error)))
         if self._connected is not None and not self._connected.done():
             self._connected.set_exception(error)
+            self._connected.exception()  # whoever waited may have given up before
         self._connected = None
         self._wake()

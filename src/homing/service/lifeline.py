@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
@@ -21,6 +22,8 @@ from homing.endpoint import Endpoint, parse_endpoint
 from homing.errors import HandshakeRefused, HomingError, LinkError, Unavailable
 from homing.wire.mechanisms import Mechanism
 from homing.wire.zmtp import Connection
+
+_log = logging.getLogger("homing.lifeline")
 
 # Seconds for TCP and the handshake together; a node that is there needs a hundredth of it.
 CONNECT_TIMEOUT = 5.0
@@ -144,9 +147,10 @@ class Lifeline:
                 self._owner.lost(refusal)
                 return
             except (OSError, HomingError) as error:
-                self._tried[endpoint] = str(error) or type(error).__name__
+                self._note(endpoint, str(error) or type(error).__name__)
             else:
                 pauses.reset()
+                self._tried.clear()
                 self._stream = stream
                 self._owner.opened()
                 reason = await asyncio.shield(stream.over)
@@ -155,6 +159,12 @@ class Lifeline:
                 self._owner.lost(reason)
                 turn -= 1  # the one that worked is tried first
             await asyncio.sleep(pauses.pause())
+
+    def _note(self, endpoint: Endpoint, said: str) -> None:
+        """Log it once for each endpoint and outage; who waits longer is told by an exception."""
+        level = logging.DEBUG if endpoint in self._tried else logging.WARNING
+        self._tried[endpoint] = said
+        _log.log(level, "%s does not answer, trying on: %s", endpoint, said)
 
     async def _dial(self, endpoint: Endpoint) -> _Stream:
         """TCP and the whole handshake; raises what went wrong."""
@@ -172,6 +182,50 @@ class Lifeline:
             stream.transport.abort()
             raise
         return stream
+
+
+class Pulse:
+    """Asks a silent peer for signs of life while somebody waits for it, and gives up in the end."""
+
+    def __init__(
+        self, lifeline: Lifeline, waiting: Callable[[], int], interval: float, liveness: int
+    ) -> None:
+        """`waiting` tells how many wait; PINGs stop when nobody does."""
+        self._lifeline = lifeline
+        self._waiting = waiting
+        self._interval = interval
+        self._liveness = liveness
+        self._timer: asyncio.TimerHandle | None = None
+        self._pinged = 0.0
+        self._unanswered = 0  # PINGs since something was heard
+
+    def start(self) -> None:
+        """Begin, unless it has."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval, self._beat)
+
+    def stop(self) -> None:
+        """No more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _beat(self) -> None:
+        self._timer = None
+        if not self._waiting():
+            return
+        now = asyncio.get_running_loop().time()
+        heard = self._lifeline.heard
+        if heard >= self._pinged:
+            self._unanswered = 0
+        if self._unanswered >= self._liveness:
+            self._lifeline.drop("the broker is silent")
+        elif heard < now - self._interval / 2:
+            # Counted from the first that stays unanswered: an idle connection is no silent one.
+            if self._lifeline.ping(self._interval * self._liveness):
+                self._unanswered += 1
+            self._pinged = now
+        self.start()
 
 
 class _Stream(asyncio.Protocol):

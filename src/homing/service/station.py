@@ -109,6 +109,7 @@ class Station:
     ) -> None:
         self.dropped = 0  # answers that came too late for the connection they belonged to
         self._name = service.encode()
+        self._credit = credit
         self._serve = serve
         self._owner = owner
         self._dialect = dialect
@@ -121,6 +122,8 @@ class Station:
         self._session = 0  # counts connections: an answer belongs to the one its request came by
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._count = 0
+        self._held = 0  # requests of this connection that are not answered yet
+        self._announced = False
         self._once = serve.on_loop if serve.way == "loop" else serve.elsewhere
         self._beat: asyncio.TimerHandle | None = None
         self._spoke = False
@@ -150,6 +153,18 @@ class Station:
     def opened(self) -> None:
         """Connected: announce."""
         self._session += 1
+        self._held = 0
+        self._announced = False
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell the broker, unless too much of a lost connection is still being worked on.
+
+        So a connection that comes and goes never makes us run more than twice our credit.
+        """
+        if len(self._tasks) > self._credit or self._announced or not self._lifeline.up:
+            return
+        self._announced = True
         self._lifeline.send(self._ready)
         self._owner.announced(self._name.decode())
         self._beat = asyncio.get_running_loop().call_later(self._interval, self._pulse)
@@ -157,6 +172,7 @@ class Station:
     def lost(self, error: HomingError) -> None:
         """Disconnected: what is under way will be answered by somebody else."""
         self._session += 1
+        self._announced = False
         if self._beat is not None:
             self._beat.cancel()
         if isinstance(error, HandshakeRefused):
@@ -213,6 +229,9 @@ class Station:
             else:
                 self._answer(image, report, answer, self._session)
             return
+        self._held += 1
+        if self._held > self._credit:
+            raise RemoteProtocolError(f"more than {self._credit} requests at once", 0)
         self._count += 1
         work = self._work(self._count, image, data, report, self._session)
         self._tasks[self._count] = asyncio.get_running_loop().create_task(work)
@@ -234,6 +253,10 @@ class Station:
         finally:
             # A done callback would say the same, a turn later and at twice the cost.
             del self._tasks[number]
+            if session == self._session:
+                self._held -= 1
+            elif not self._announced:
+                self._announce()
 
     async def _stream(self, image: bytes, data: bytes, session: int) -> bytes:
         """Send parts as they come; what is left to answer: all of them where 01 has no parts."""

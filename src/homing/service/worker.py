@@ -188,7 +188,7 @@ class Worker:
     async def _until_signal(self, grace: float) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(NotImplementedError):
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
                 loop.add_signal_handler(number, self.stop)
         await self.run(grace=grace)
 
