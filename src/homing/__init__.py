@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from homing.config import Config as Config
     from homing.errors import HomingError as HomingError
     from homing.errors import Refused as Refused
+    from homing.push.publisher import Publisher as Publisher
+    from homing.push.subscriber import Subscriber as Subscriber
     from homing.service.client import Client as Client
     from homing.service.worker import Worker as Worker
 
@@ -23,11 +25,22 @@ _PUBLIC = {
     "Client": "homing.service.client",
     "Config": "homing.config",
     "HomingError": "homing.errors",
+    "Publisher": "homing.push.publisher",
     "Refused": "homing.errors",
+    "Subscriber": "homing.push.subscriber",
     "Worker": "homing.service.worker",
 }
 
-__all__ = ["Client", "Config", "HomingError", "Refused", "Worker", "__version__"]
+__all__ = [
+    "Client",
+    "Config",
+    "HomingError",
+    "Publisher",
+    "Refused",
+    "Subscriber",
+    "Worker",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -93,8 +93,10 @@ def _key(message_id: bytes, clients: bytes) -> bytes:
 
 
 class Turnstile:
-    """Keeps order across refusals: once something was refused, all behind it is refused too,
-    until it comes again."""
+    """Keeps order across refusals.
+
+    Once something was refused, all behind it is refused too, until it comes again.
+    """
 
     __slots__ = ("_refused",)
 

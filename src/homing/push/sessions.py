@@ -175,8 +175,10 @@ class Session:
         self.unacked = {}
 
     def resume(self, link: Link) -> None:
-        """The client is back: all that waits is a replay, and flagged as one. Some of it was
-        sent before; after a restart nobody knows which."""
+        """The client is back: all that waits is a replay, and flagged as one.
+
+        Some of it was sent before; after a restart nobody knows which.
+        """
         self.link = link
         self.again = set(self.waiting)
 

@@ -1,0 +1,179 @@
+"""The Port of a publisher or subscriber: dials on the running asyncio loop, with back-off.
+
+What a role sends in one turn of the loop leaves in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from homing.backoff import Backoff
+from homing.endpoint import Endpoint, parse_endpoint
+from homing.errors import HomingError
+from homing.ports import Link, Role
+
+# Seconds for TCP and TLS together; a node that is there needs a hundredth of it.
+CONNECT_TIMEOUT = 5.0
+# First and last pause between dials: a node that is back is noticed within a second.
+PAUSES = (0.05, 1.0)
+
+
+class Stream(Protocol):
+    """Cuts what is received into messages."""
+
+    def receive(self, data: bytes) -> list[bytes]: ...
+
+
+class Whole:
+    """Hands chunks on as they are, to a role that cuts them itself."""
+
+    def receive(self, data: bytes) -> list[bytes]:
+        return [data]
+
+
+class MooredLink(Link, asyncio.Protocol):
+    """One connection of ours."""
+
+    def __init__(self, moorings: Moorings, plug: str) -> None:
+        super().__init__(plug)
+        self._moorings = moorings
+        self._stream = moorings.stream()
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self.over = moorings.loop.create_future()
+
+    def send(self, message: bytes) -> None:
+        if not self._out:
+            self._moorings.loop.call_soon(self._flush)
+        self._out.append(message)
+
+    def close(self, reason: str = "") -> None:
+        self._flush()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+    @property
+    def backlog(self) -> int:
+        held = sum([len(message) for message in self._out])
+        return held + (self._transport.get_write_buffer_size() if self._transport else 0)
+
+    def read(self, on: bool) -> None:
+        """Take no more from the peer for now, or again."""
+        if self._transport is not None:
+            (self._transport.resume_reading if on else self._transport.pause_reading)()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and self._transport is not None:
+            self._transport.write(b"".join(out))
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._moorings.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        now = self._moorings.loop.time()
+        try:
+            for message in self._stream.receive(data):
+                self._moorings.role.receive(self, message, now)
+        except HomingError as error:  # the peer breaks its protocol: another link may do better
+            self.close(str(error))
+            self._moorings.role.closed(self, now)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._transport is not None:
+            self._transport = None
+            self._moorings.role.closed(self, self._moorings.loop.time())
+        if not self.over.done():
+            self.over.set_result(None)
+
+
+class Moorings:
+    """A homing.ports.Port with a few connections and timers; `role` must be set before use."""
+
+    role: Role
+
+    def __init__(self, stream: Callable[[], Stream], tls: ssl.SSLContext | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.stream = stream
+        self.failure = ""  # why the last dial did not succeed
+        self.link: MooredLink | None = None  # the newest
+        self._tls = tls
+        self._dials: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+
+    def connect(self, plug: str, endpoint: str) -> None:
+        if (plug, endpoint) not in self._dials:
+            keep = self._keep(plug, parse_endpoint(endpoint))
+            self._dials[plug, endpoint] = self.loop.create_task(keep, name="homing-dial")
+
+    def disconnect(self, plug: str, endpoint: str) -> None:
+        task = self._dials.pop((plug, endpoint), None)
+        if task is not None:
+            task.cancel()
+
+    def later(self, deadline: float, key: Hashable) -> None:
+        self.cancel(key)
+        self._timers[key] = self.loop.call_at(deadline, self._wake, key)
+
+    def cancel(self, key: Hashable) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def journal(self, event: object) -> int:
+        """Clients keep no journal: nothing to wait for."""
+        return 0
+
+    async def close(self) -> None:
+        """Send what is queued, hang up, dial no more."""
+        for key in list(self._timers):
+            self.cancel(key)
+        tasks = list(self._dials.values())
+        self._dials.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def opened(self, link: MooredLink) -> None:
+        self.link = link
+        self.role.opened(link, self.loop.time())
+
+    def _wake(self, key: Hashable) -> None:
+        self._timers.pop(key, None)
+        self.role.wake(key, self.loop.time())
+
+    async def _keep(self, plug: str, where: Endpoint) -> None:
+        backoff = Backoff(random.random, *PAUSES)
+        while True:
+            link = MooredLink(self, plug)
+            try:
+                await asyncio.wait_for(self._dial(link, where), CONNECT_TIMEOUT)
+                backoff.reset()
+                await link.over
+            except (OSError, TimeoutError) as error:
+                self.failure = f"{where}: {str(error) or 'no answer'}"
+            except asyncio.CancelledError:
+                link.close()
+                raise
+            await asyncio.sleep(backoff.pause())
+
+    async def _dial(self, link: MooredLink, where: Endpoint) -> None:
+        if where.path:
+            await self.loop.create_unix_connection(lambda: link, where.path)
+            return
+        await self.loop.create_connection(
+            lambda: link,
+            where.host,
+            where.port,
+            ssl=self._tls,
+            server_hostname=where.host if self._tls else None,
+        )

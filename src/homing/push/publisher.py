@@ -1,0 +1,126 @@
+"""Publisher: sends publications and tells when the fabric has them.
+
+    async with Publisher("127.0.0.1:7001") as publisher:
+        matched = await publisher.publish({"price": 12.5, "city": "Paris"}, b"hello")
+
+Publications are pipelined: start many (`asyncio.gather`, or `publish_all`) and they share
+round trips. An awaited publish returns when the publication is journaled and on its way to
+its subscribers; a lost link is mended underneath and what was open is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from types import TracebackType
+
+import msgspec
+
+from homing.clock import SystemClock
+from homing.errors import HomingError, RequestTimeout, ShuttingDown
+from homing.ids import IdMaker
+from homing.push.moorings import Moorings
+from homing.push.publishing import Publishing
+from homing.push.subscription import check_attributes
+from homing.push.values import Value
+from homing.wire.packet import PacketStream
+
+DEFAULT_MATCHER = "127.0.0.1:7001"
+
+
+class Publisher:
+    """A publisher on the running loop; one connection, any number of publications under way."""
+
+    def __init__(
+        self, *matchers: str, token: str = "", timeout: float | None = 30.0, window: int = 4096
+    ) -> None:
+        """`matchers`: tried in turn. `window`: publications under way before `publish` waits."""
+        self._matchers: Sequence[str] = matchers or (DEFAULT_MATCHER,)
+        self._token = token.encode()
+        self._timeout = timeout
+        self._slots = asyncio.Semaphore(window)
+        self._waiting: dict[bytes, asyncio.Future[int]] = {}
+        self._moorings: Moorings | None = None
+        self._role: Publishing | None = None
+
+    async def __aenter__(self) -> Publisher:
+        self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def publish(self, attributes: Mapping[str, Value], payload: bytes | str = b"") -> int:
+        """Publish; how many subscriptions matched.
+
+        Raises SubscriptionError for attributes that have no meaning, a Refused (QueueFull,
+        TooLarge, Denied…) if the matcher says no, RequestTimeout if nobody says anything.
+        """
+        check_attributes(dict(attributes))
+        image = msgspec.json.encode(attributes)
+        body = payload.encode() if isinstance(payload, str) else payload
+        async with self._slots:
+            role = self._open()
+            identity = role.publish(image, body)
+            future = self._waiting[identity] = asyncio.get_running_loop().create_future()
+            try:
+                return await asyncio.wait_for(future, self._timeout)
+            except TimeoutError:
+                raise RequestTimeout(self._why_late()) from None
+            finally:
+                self._waiting.pop(identity, None)
+
+    async def publish_all(
+        self, publications: Iterable[tuple[Mapping[str, Value], bytes | str]]
+    ) -> AsyncIterator[int]:
+        """Publish many, as many at once as the window allows; match counts in their order."""
+        under_way: list[asyncio.Task[int]] = []
+        try:
+            for attributes, payload in publications:
+                under_way.append(asyncio.ensure_future(self.publish(attributes, payload)))
+                if len(under_way) >= 1024:
+                    yield await under_way.pop(0)
+            while under_way:
+                yield await under_way.pop(0)
+        finally:
+            for task in under_way:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Hang up; whoever still waits gets ShuttingDown."""
+        moorings, self._moorings, self._role = self._moorings, None, None
+        for future in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(ShuttingDown("the publisher was closed"))
+        if moorings is not None:
+            await moorings.close()
+
+    def _open(self) -> Publishing:
+        if self._role is None:
+            self._moorings = Moorings(PacketStream)
+            ids = IdMaker(SystemClock.wall, secrets.token_bytes(8))
+            self._role = Publishing(self._moorings, ids, self._matchers, self._ended, self._token)
+            self._moorings.role = self._role
+        return self._role
+
+    def _ended(self, identity: bytes, result: int | HomingError) -> None:
+        future = self._waiting.get(identity)
+        if future is None or future.done():
+            return
+        if isinstance(result, int):
+            future.set_result(result)
+        else:
+            future.set_exception(result)
+
+    def _why_late(self) -> str:
+        connected = self._role is not None and self._role.connected
+        if connected or self._moorings is None:
+            return f"no acknowledgement within {self._timeout} s"
+        tried = ", ".join(self._matchers)
+        return f"no matcher answers at {tried} ({self._moorings.failure or 'no answer'})"

@@ -1,0 +1,186 @@
+"""Subscriber: an async iterator of the publications that one's subscriptions ask for.
+
+    async with Subscriber(client_id, token=token, timestamp=stamp) as subscriber:
+        await subscriber.subscribe('price in 10..20 and city = "Paris"')
+        async for push in subscriber:
+            print(push.attrs, push.body)
+
+With `durable` nothing is lost between connections: what was not acknowledged comes again,
+flagged `redelivered`. By default a publication is acknowledged when the iterator is asked for
+the next one; with `ack="manual"` only by `await subscriber.ack(push)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Literal
+
+from homing.errors import HomingError, RequestTimeout, ShuttingDown
+from homing.push.filters import parse_filter
+from homing.push.moorings import Moorings, Whole
+from homing.push.sessions import DEFAULT
+from homing.push.subscribing import Subscribing
+from homing.push.subscription import Fields
+from homing.wire.pushed import Auth, Gap, Push
+
+DEFAULT_CONNECTOR = "127.0.0.1:7005"
+# Publications kept for an application that is busy; then the connection is not read.
+MAX_KEPT = 10_000
+
+
+class Subscriber:
+    """A subscriber on the running loop; iterate over it for publications and gaps."""
+
+    def __init__(
+        self,
+        client_id: str,
+        *connectors: str,
+        token: str = "",
+        timestamp: int = 0,
+        credentials: Callable[[], tuple[int, str]] | None = None,
+        durable: bool = False,
+        ack: Literal["auto", "manual"] = "auto",
+        timeout: float | None = 30.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`credentials`: called before each connect for (timestamp, token), which expire."""
+        self.client_id = client_id
+        self._connectors: Sequence[str] = connectors or (DEFAULT_CONNECTOR,)
+        self._credentials = credentials or (lambda: (timestamp, token))
+        self._durable = durable
+        self._auto = ack == "auto"
+        self._timeout = timeout
+        self._tls = tls
+        self._arrived: asyncio.Queue[Push | Gap | HomingError] = asyncio.Queue()
+        self._parts: dict[str, int] = {}  # name -> alternatives of its filter
+        self._last: Push | None = None
+        self._moorings: Moorings | None = None
+        self._role: Subscribing | None = None
+
+    async def __aenter__(self) -> Subscriber:
+        self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def subscribe(self, wanted: str | Fields, name: str = DEFAULT[0]) -> None:
+        """Set a subscription from a filter or from fields; returns once it is in force.
+
+        A filter with alternatives (`or`) becomes several subscriptions, `name`, `name/2`…
+        """
+        alternatives = parse_filter(wanted) if isinstance(wanted, str) else [wanted]
+        role = self._open()
+        waits = []
+        for number, fields in enumerate(alternatives, 1):
+            waits.append(future := self._future())
+            role.subscribe(fields, _part(name, number), _settle(future))
+        for number in range(len(alternatives) + 1, self._parts.get(name, 0) + 1):
+            waits.append(future := self._future())
+            role.unsubscribe(_part(name, number), _settle(future))
+        self._parts[name] = len(alternatives)
+        await self._all(waits)
+
+    async def unsubscribe(self, name: str = DEFAULT[0]) -> None:
+        """Remove a subscription."""
+        waits = []
+        for number in range(1, self._parts.pop(name, 1) + 1):
+            waits.append(future := self._future())
+            self._open().unsubscribe(_part(name, number), _settle(future))
+        await self._all(waits)
+
+    async def ack(self, push: Push) -> None:
+        """Say that a publication is dealt with; a durable session then owes it no more."""
+        self._open().acknowledge(push.id)
+
+    def __aiter__(self) -> AsyncIterator[Push | Gap]:
+        return self
+
+    async def __anext__(self) -> Push | Gap:
+        role = self._open()
+        if self._last is not None and self._auto and self._durable:
+            role.acknowledge(self._last.id)
+        arrived = await self._arrived.get()
+        if self._arrived.qsize() == MAX_KEPT // 2:
+            self._read(True)
+        if isinstance(arrived, HomingError):
+            raise arrived
+        self._last = arrived if isinstance(arrived, Push) else self._last
+        return arrived
+
+    async def close(self) -> None:
+        """Acknowledge the last one and hang up."""
+        role, moorings = self._role, self._moorings
+        self._role = self._moorings = None
+        if role is not None and self._last is not None and self._auto and self._durable:
+            role.acknowledge(self._last.id)
+        if moorings is not None:
+            await moorings.close()
+        self._arrived.put_nowait(ShuttingDown("the subscriber was closed"))
+
+    def _open(self) -> Subscribing:
+        if self._role is None:
+            self._moorings = Moorings(Whole, self._tls)
+            self._role = Subscribing(
+                self._moorings,
+                self._connectors,
+                self._auth,
+                self._take,
+                auto_ack=False,
+                failed=self._refused,
+            )
+            self._moorings.role = self._role
+        return self._role
+
+    def _take(self, arrived: Push | Gap) -> None:
+        self._arrived.put_nowait(arrived)
+        if self._arrived.qsize() == MAX_KEPT:
+            self._read(False)
+
+    def _read(self, on: bool) -> None:
+        if self._moorings is not None and self._moorings.link is not None:
+            self._moorings.link.read(on)
+
+    def _auth(self) -> Auth:
+        timestamp, token = self._credentials()
+        return Auth(self.client_id, timestamp, token, ack=self._durable, resume=self._durable)
+
+    def _refused(self, error: HomingError | None) -> None:
+        if error is not None:
+            self._arrived.put_nowait(error)
+
+    def _future(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+    async def _all(self, waits: list[asyncio.Future[None]]) -> None:
+        try:
+            await asyncio.wait_for(asyncio.gather(*waits), self._timeout)
+        except TimeoutError:
+            why = self._moorings.failure if self._moorings is not None else ""
+            raise RequestTimeout(
+                f"no connector answered within {self._timeout} s {why}".strip()
+            ) from None
+
+
+def _part(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}/{number}"
+
+
+def _settle(future: asyncio.Future[None]) -> Callable[[HomingError | None], None]:
+    def settle(error: HomingError | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    return settle
