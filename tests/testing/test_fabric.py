@@ -12,6 +12,7 @@ import homing
 import homing.sync
 from homing.errors import ConfigError, NoService
 from homing.testing import Fabric, fabric
+from homing.wire.pushed import Push
 
 
 def adder(endpoint: str) -> homing.Worker:
@@ -81,3 +82,27 @@ def test_a_worker_without_services_is_told_at_once() -> None:
     told = pytest.raises(ValueError, match="without a service")
     with fabric() as here, told, here.serving(homing.Worker(here.workers)):
         raise AssertionError("it serves")
+
+
+def test_publications_reach_those_they_concern() -> None:
+    async def scenario() -> list[bytes]:
+        with fabric(push=True) as here:
+            async with (
+                here.subscriber() as subscriber,
+                homing.Publisher(here.publishers) as publisher,
+            ):
+                await subscriber.subscribe("price > 10")
+                matched = [
+                    await publisher.publish({"price": price}, b"%d" % price)
+                    for price in (5, 12, 7, 20)
+                ]
+                assert matched == [0, 1, 0, 1]
+                got: list[bytes] = []
+                async for push in subscriber:
+                    assert isinstance(push, Push)
+                    got.append(push.body)
+                    if len(got) == 2:
+                        break
+                return got
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == [b"12", b"20"]

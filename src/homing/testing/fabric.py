@@ -1,54 +1,97 @@
-"""A fabric for your own tests: a real broker in this process, gone when the test is over.
+"""A fabric for your own tests: real nodes in this process, gone when the test is over.
 
     def test_thumbnails() -> None:
         with fabric() as here, here.serving(my_worker(here.workers)):
             with homing.sync.Client(here.clients) as client:
                 assert client.request("resize", picture) == thumbnail
 
+    async def prices() -> None:
+        with fabric(push=True) as here:
+            async with here.subscriber() as subscriber, homing.Publisher(here.publishers) as publisher:
+                await subscriber.subscribe("price > 10")
+                await publisher.publish({"price": 12.5}, b"hello")
+
 It runs on a thread of its own, so it serves blocking tests and coroutines alike. Its sockets lie in
-a temporary directory, so any number of tests may run at once. Nothing is journaled unless
-`journal=True`; `settings` are `section.key=value` as in `homing broker --set`.
+a temporary directory, so any number of tests may run at once. `settings` are
+`section.key=value` as in `homing broker --set`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from homing.clock import SystemClock
+from homing.ids import ID_BYTES, NODE_ID_BYTES
+
 if TYPE_CHECKING:
     from homing.config import Config
     from homing.node.host import Host
+    from homing.push.subscriber import Subscriber
     from homing.service.worker import Worker
 
-# What a test waits for a start, a stop or a worker's announcement before it is told why not.
+# What a test waits for a stop or a worker's announcement before it is told why not; a matcher's
+# start may have to compile its index first.
 PATIENCE = 10.0
-_PLUGS = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
+START = 60.0
+_SERVICE = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
+_PUSH = ("publishers", "dispatcher", "connector", "subscribers")
+# Signs the subscribers' tokens of every test: no secret, but not empty either.
+_TOKEN_KEY = "homing.testing"
 
 T = TypeVar("T")
 
 
 class Fabric:
-    """A running broker: where to connect to, and a loop to run workers on."""
+    """Running nodes: where to connect to, and a loop to run workers on."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, endpoints: dict[str, str]) -> None:
-        self.endpoints = endpoints
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: Config) -> None:
         self._loop = loop
+        self._config = config
 
     @property
     def clients(self) -> str:
         """Where a homing.Client connects to."""
-        return self.endpoints["localfe"]
+        return self._config.service.localfe
 
     @property
     def workers(self) -> str:
         """Where a homing.Worker connects to."""
-        return self.endpoints["localbe"]
+        return self._config.service.localbe
+
+    @property
+    def publishers(self) -> str:
+        """Where a homing.Publisher connects to."""
+        return self._config.push.publishers
+
+    @property
+    def subscribers(self) -> str:
+        """Where a homing.Subscriber connects to."""
+        return self._config.push.subscribers
+
+    def credentials(self, client_id: str) -> tuple[int, str]:
+        """A timestamp and a token that the connector accepts, as an authority issues them."""
+        from homing.push.tokens import Keyring
+
+        now = int(SystemClock.wall())
+        return now, Keyring([_TOKEN_KEY.encode()]).issue(client_id, now)
+
+    def subscriber(self, client_id: str = "", **options: Any) -> Subscriber:
+        """A homing.Subscriber with its credentials, under a new client id if none is given."""
+        from homing.push.subscriber import Subscriber
+
+        name = client_id or secrets.token_hex(ID_BYTES)
+        return Subscriber(
+            name, self.subscribers, credentials=partial(self.credentials, name), **options
+        )
 
     @contextmanager
     def serving(self, worker: Worker) -> Iterator[Worker]:
@@ -66,26 +109,32 @@ class Fabric:
 
 
 @contextmanager
-def fabric(*settings: str, journal: bool = False) -> Iterator[Fabric]:
-    """A broker on sockets of its own; see the module's docstring."""
+def fabric(*settings: str, push: bool = False, journal: bool = False) -> Iterator[Fabric]:
+    """A broker and, with `push`, a matcher, a dispatcher and a connector.
+
+    Without `journal` nothing is written down: durable sessions then last as long as the fabric.
+    """
     from homing.config import load
 
     with TemporaryDirectory(prefix="homing-") as folder:
-        flags: dict[str, Any] = {f"service.{plug}": f"ipc://{folder}/{plug}" for plug in _PLUGS}
+        flags: dict[str, Any] = {f"service.{plug}": f"ipc://{folder}/{plug}" for plug in _SERVICE}
+        flags |= {f"push.{plug}": f"ipc://{folder}/{plug}" for plug in _PUSH}
         flags |= {"service.name": "fabric", "node.data": folder, "journal.enabled": journal}
+        flags |= {"security.token_key": _TOKEN_KEY}
         config = load(Path("/dev/null"), flags=flags, assignments=settings, environment={})
-        thread = _BrokerThread(config)
+        thread = _Nodes(config, push)
         try:
             yield thread.started()
         finally:
             thread.stop()
 
 
-class _BrokerThread:
-    """Runs the broker's loop from start to drain."""
+class _Nodes:
+    """All nodes on one loop, in one thread, from start to drain."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, push: bool) -> None:
         self._config = config
+        self._push = push
         self._fabric: Future[Fabric] = Future()
         self._end: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="homing-fabric", daemon=True)
@@ -93,7 +142,7 @@ class _BrokerThread:
 
     def started(self) -> Fabric:
         """The fabric, or whatever kept it from starting."""
-        return self._fabric.result(PATIENCE)
+        return self._fabric.result(START)
 
     def stop(self) -> None:
         """Drain, close, and wait for the thread."""
@@ -101,7 +150,7 @@ class _BrokerThread:
             self._end.set_result(None)
         self._thread.join(2 * PATIENCE)
         if self._thread.is_alive():
-            raise TimeoutError("the fabric's broker did not stop")
+            raise TimeoutError("the fabric's nodes did not stop")
 
     def _run(self) -> None:
         from homing.service.worker import fastest_loop
@@ -115,22 +164,31 @@ class _BrokerThread:
                 self._fabric.set_exception(error)
 
     async def _live(self) -> None:
-        from homing.node.host import Host
-
-        host = Host()
+        hosts: list[Host] = []
         try:
-            self._start(host)
+            self._start(hosts)
+            self._fabric.set_result(Fabric(asyncio.get_running_loop(), self._config))
             await asyncio.wrap_future(self._end)
-            await host.drain(host.now() + PATIENCE)
+            for host in hosts:
+                await host.drain(host.now() + PATIENCE)
         finally:
-            host.stop()
+            for host in hosts:
+                host.stop()
             await asyncio.sleep(0)  # aborted transports tell their links in the next turn
 
-    def _start(self, host: Host) -> None:
+    def _start(self, hosts: list[Host]) -> None:
         from homing.node.broker import start_broker
+        from homing.node.host import Host
 
-        endpoints = start_broker(host, self._config)
-        self._fabric.set_result(Fabric(host.loop, endpoints))
+        hosts.append(Host())
+        start_broker(hosts[-1], self._config)
+        if self._push:
+            from homing.node.push import start_connector, start_dispatcher, start_matcher
+
+            # Listeners first, so that no dial has to be repeated.
+            for number, start in enumerate((start_connector, start_dispatcher, start_matcher), 1):
+                hosts.append(Host(reconnect=(0.01, 0.1)))
+                start(hosts[-1], self._config, number.to_bytes(NODE_ID_BYTES, "big"))
 
 
 async def _announced(worker: Worker, running: Future[None]) -> None:
