@@ -219,7 +219,7 @@ class Connector(PacketRole):
         if later or missed:
             clients = self._without(shared, clients, later, missed, now)
         if clients:
-            self.port.journal(Delivered(now, shared.message_id, clients))
+            self.tell(Delivered(now, shared.message_id, clients))
 
     def _without(
         self, shared: Shared, clients: bytes, later: list[bytes], missed: list[bytes], now: float
@@ -227,7 +227,7 @@ class Connector(PacketRole):
         """Those of the list that were reached just now; the journal is told who never will be."""
         gone = b"".join([client for client in missed if client not in self.durable])
         if gone:
-            self.port.journal(Dropped(now, shared.message_id, gone, b"no-session"))
+            self.tell(Dropped(now, shared.message_id, gone, b"no-session"))
         others = {*later, *missed}
         ids = [clients[at : at + ID_BYTES] for at in range(0, len(clients), ID_BYTES)]
         return b"".join([client for client in ids if client not in others])
@@ -236,7 +236,7 @@ class Connector(PacketRole):
         while self._unsynced and self._unsynced[0][0] <= number:
             _, safe = self._unsynced.popleft()
             if isinstance(safe, Change):
-                self._tell(safe.message)
+                self._announce(safe.message)
             else:
                 self._stored(safe, now)
 
@@ -252,7 +252,7 @@ class Connector(PacketRole):
                 self._watch(session, now)
         storing.shared.forget_images()
         if sent:
-            self.port.journal(Delivered(now, identity, b"".join(sent)))
+            self.tell(Delivered(now, identity, b"".join(sent)))
         if self._storing.get(identity) is storing:
             del self._storing[identity]
             for link, clients in storing.acks:
@@ -260,7 +260,7 @@ class Connector(PacketRole):
 
     def _owe(self, session: Session, shared: Shared, now: float) -> None:
         for gone in session.owe(shared):
-            self.port.journal(Dropped(now, gone, session.client, b"queue-full"))
+            self.tell(Dropped(now, gone, session.client, b"queue-full"))
 
     # Slow clients
 
@@ -268,7 +268,7 @@ class Connector(PacketRole):
         """A client that does not keep up; what happens to it is its session's policy."""
         link = session.link
         if session.policy == "disconnect" and link is not None:
-            self.port.journal(Dropped(now, shared.message_id, session.client, b"slow"))
+            self.tell(Dropped(now, shared.message_id, session.client, b"slow"))
             self.doorway.dismiss(link, "slow consumer", now)
             return
         self._owe(session, shared, now)
@@ -290,7 +290,7 @@ class Connector(PacketRole):
         again = set(session.again)
         for identity in session.pump():
             kind = Redelivered if identity in again else Delivered
-            self.port.journal(kind(now, identity, session.client))
+            self.tell(kind(now, identity, session.client))
         self._watch(session, now)
 
     # Sessions, as the doorway asks for them
@@ -302,35 +302,35 @@ class Connector(PacketRole):
         if session.durable:
             self.durable[client] = session
         session.resume(visitor.link)
-        self.port.journal(SessionOpened(now, client, session.durable, resumed))
+        self.tell(SessionOpened(now, client, session.durable, resumed))
 
     def part(self, session: Session, reason: str, now: float) -> None:
         """Its connection is gone; a durable session stays."""
         session.part(now)
         self._slow.pop(session.client, None)
-        self.port.journal(SessionClosed(now, session.client, reason.encode()))
+        self.tell(SessionClosed(now, session.client, reason.encode()))
         if not session.durable:
             self._forget(session)
 
     def end(self, session: Session, reason: str, now: float) -> None:
         """The session is over, whatever it was owed."""
         for identity in session.clear():
-            self.port.journal(Dropped(now, identity, session.client, reason.encode()))
+            self.tell(Dropped(now, identity, session.client, reason.encode()))
         self._forget(session)
         if session.durable:
-            self.port.journal(SubscriptionRemoved(now, session.client, self.node))
-            self.port.journal(SessionClosed(now, session.client, b"ended"))
+            self.tell(SubscriptionRemoved(now, session.client, self.node))
+            self.tell(SessionClosed(now, session.client, b"ended"))
 
     def _forget(self, session: Session) -> None:
         self.sessions.pop(session.client, None)
         self.durable.pop(session.client, None)
         if session.subscriptions:
-            self._tell(relay.Unsubscribe(self._ids(), session.client, self.node))
+            self._announce(relay.Unsubscribe(self._ids(), session.client, self.node))
 
     def acknowledge(self, session: Session, message_id: bytes, now: float) -> None:
         """A client says it has a publication."""
         if session.acknowledge(message_id):
-            self.port.journal(Acknowledged(now, message_id, session.client))
+            self.tell(Acknowledged(now, message_id, session.client))
             if session.waiting:
                 self.pump(session, now)
 
@@ -364,9 +364,9 @@ class Connector(PacketRole):
         if session.durable:
             self._await(self.port.journal(event), Change(message), event.at)
         else:
-            self._tell(message)
+            self._announce(message)
 
-    def _tell(self, message: relay.Subscribe | relay.Unsubscribe) -> None:
+    def _announce(self, message: relay.Subscribe | relay.Unsubscribe) -> None:
         image = message.encode()
         for link, peer in self.peers.items():
             if peer.node:

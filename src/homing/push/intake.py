@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 
@@ -153,7 +154,7 @@ class Intake:
 
     def _refuse(self, link: Link, identity: bytes, error: Refused, now: float) -> None:
         event = PublicationRefused(now, identity, link.peer, error.code.encode())
-        self._matcher.port.journal(event)
+        self._matcher.tell(event)
         link.send(publish.Refusal(identity, f"{error.code} {error}").encode())
 
     # Publications
@@ -220,7 +221,10 @@ class Intake:
         except DiskFull as error:
             raise QueueFull(f"the journal's disk is full: {error}") from error
         listed = b"".join([places(clients, where) for where, clients in taken.clients.items()])
-        return max(number, journal(PublicationMatched(now, identity, listed, taken.matched)))
+        matched = PublicationMatched(now, identity, listed, taken.matched)
+        with suppress(DiskFull):  # a restart would match it again
+            number = max(number, journal(matched))
+        return number
 
     def journaled(self, number: int, now: float) -> None:
         """Durable: hand it on."""

@@ -7,11 +7,13 @@ are known to each other (`joined`). Whoever says nothing for `SILENCE` seconds i
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from hmac import compare_digest
 from typing import Final
 
-from homing.errors import Malformed, Refused, RemoteProtocolError
+from homing.errors import DiskFull, Malformed, Refused, RemoteProtocolError
 from homing.ids import ID_BYTES
+from homing.journal.events import Event
 from homing.ports import Link, Port
 from homing.wire import packet, relay
 from homing.wire.assembly import Assembler
@@ -73,6 +75,11 @@ class PacketRole:
     def hello(self) -> relay.Hello:
         """How we introduce ourselves."""
         return relay.Hello(self.node, self.role, self.token)
+
+    def tell(self, event: Event) -> None:
+        """Journal what has happened anyway: a full disk cannot undo it."""
+        with suppress(DiskFull):
+            self.port.journal(event)
 
     # homing.ports.Role
 

@@ -12,10 +12,9 @@ publications wait: better a publisher that is late than a subscriber that is mis
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from typing import Final
 
-from homing.errors import DiskFull, Malformed, SubscriptionError
+from homing.errors import Malformed, SubscriptionError
 from homing.ids import NODE_ID_BYTES
 from homing.journal.events import (
     Dropped,
@@ -147,10 +146,10 @@ class Matcher(PacketRole):
         elif nak.message_id and code in _NEVER:
             missed = self.owed.give_up(nak.message_id)
             if missed:
-                self.port.journal(Dropped(now, nak.message_id, missed, nak.reason.encode()))
+                self.tell(Dropped(now, nak.message_id, missed, nak.reason.encode()))
 
     def _done(self, message_id: bytes) -> None:
-        self.port.journal(PublicationDone(self._now, message_id))
+        self.tell(PublicationDone(self._now, message_id))
         self.intake.done(message_id)
 
     # Subscriptions
@@ -159,21 +158,21 @@ class Matcher(PacketRole):
         client, connector, name = change.client, change.connector, change.name
         if isinstance(change, relay.Unsubscribe):
             if self.table.remove(client, connector, name):
-                self._record(SubscriptionRemoved(now, client, connector, name))
+                self.tell(SubscriptionRemoved(now, client, connector, name))
             return
         try:
             changed = self.table.set(client, connector, name, change.fields)
         except SubscriptionError as error:
             raise Malformed(str(error)) from error
-        if changed:
-            self._record(SubscriptionSet(now, client, connector, name, change.fields))
+        if changed:  # the connector is the source: what a full disk loses it tells again
+            self.tell(SubscriptionSet(now, client, connector, name, change.fields))
 
     def _sync(self, link: Link, sync: relay.Sync, now: float) -> None:
         if sync.phase == relay.SYNC_BEGIN:
             self.table.begin_sync(sync.connector)
             return
         for entry in self.table.end_sync(sync.connector):
-            self._record(SubscriptionRemoved(now, entry.client, entry.connector, entry.name))
+            self.tell(SubscriptionRemoved(now, entry.client, entry.connector, entry.name))
         behind = self._behind.get(link)
         if behind is not None:
             behind.discard(sync.connector)
@@ -185,10 +184,6 @@ class Matcher(PacketRole):
             return
         self.ready = True
         self.intake.let_in(now)
-
-    def _record(self, event: SubscriptionSet | SubscriptionRemoved) -> None:
-        with suppress(DiskFull):  # the connector is the source: after a restart it tells again
-            self.port.journal(event)
 
     # Recovery
 
