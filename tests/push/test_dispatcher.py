@@ -1,0 +1,190 @@
+"""The dispatcher: groups by connector, redirects once, keeps order, sends again, never twice."""
+
+from __future__ import annotations
+
+from homing.push import outbox
+from homing.push.dispatcher import Dispatcher
+from homing.push.places import places
+from homing.testing import RecordingLink, RecordingPort
+from homing.wire import relay
+from homing.wire.assembly import Assembler
+from tests.push.desk import client_id, message_id
+
+C1, C2, C3 = b"conn0001", b"conn0002", b"conn0003"
+
+
+class Desk:
+    """A dispatcher that owns connector 1, with a peer that owns connector 2, and a matcher."""
+
+    def __init__(self) -> None:
+        self.dispatcher = Dispatcher(RecordingPort(), b"disp0001", lambda: 1e9)
+        self.matcher = self.joined("nodes", relay.Hello(b"match001", b"matcher"))
+        self.connector = self.joined("connectors", relay.Hello(C1, b"connector"))
+        hello = relay.Hello(b"disp0002", b"dispatcher", connectors=C2)
+        self.peer = self.joined("peers", hello)
+        for link in (self.matcher, self.connector, self.peer):
+            link.take()
+
+    def joined(self, plug: str, hello: relay.Hello) -> RecordingLink:
+        link = RecordingLink(plug)
+        self.dispatcher.opened(link, 0.0)
+        self.tell(link, hello)
+        return link
+
+    def tell(self, link: RecordingLink, message: relay.Relayed) -> None:
+        self.dispatcher.receive(link, message.encode(), 0.0)
+
+    def push(self, number: int, *listed: bytes, redirected: bool = False) -> None:
+        push = relay.Push(message_id(number), b"p", b"".join(listed), b"{}", redirected)
+        self.tell(self.matcher, push)
+
+    def lose(self, link: RecordingLink) -> None:
+        self.dispatcher.closed(link, 0.0)
+
+
+def sent(link: RecordingLink, record: int = relay.PLACE_BYTES) -> list[relay.Relayed]:
+    runs = b"".join(link.take())
+    return [relay.decode(one, record) for one in Assembler(1).receive(runs, 0.0)]
+
+
+def numbers(link: RecordingLink, record: int = 12) -> list[bytes]:
+    return [one.message_id for one in sent(link, record) if isinstance(one, relay.Push)]
+
+
+def test_a_push_goes_to_its_connectors_directly_or_through_their_owner() -> None:
+    desk = Desk()
+    here = places(client_id(1) + client_id(3), C1)
+    desk.push(7, places(client_id(2), C2), here)
+    assert sent(desk.connector, 12) == [
+        relay.Push(message_id(7), b"p", client_id(1) + client_id(3), b"{}")
+    ]
+    assert sent(desk.peer) == [
+        relay.Push(message_id(7), b"p", places(client_id(2), C2), b"{}", redirected=True)
+    ]
+
+
+def test_acks_go_back_to_whoever_sent_it() -> None:
+    desk = Desk()
+    desk.push(7, places(client_id(1), C1), places(client_id(2), C2))
+    desk.tell(desk.connector, relay.Ack(message_id(7), client_id(1)))
+    assert sent(desk.matcher) == [relay.Ack(message_id(7), client_id(1), C1)]
+    desk.tell(desk.peer, relay.Ack(message_id(7), client_id(2), C2))
+    assert sent(desk.matcher) == [relay.Ack(message_id(7), client_id(2), C2)]
+    assert not desk.dispatcher.outboxes
+
+
+def test_a_redirected_push_is_never_redirected_again() -> None:
+    desk = Desk()
+    desk.push(7, places(client_id(2), C2), redirected=True)
+    assert sent(desk.peer) == []
+    [nak] = sent(desk.matcher)
+    assert isinstance(nak, relay.Nak)
+    assert (nak.connector, nak.reason.split()[0]) == (C2, "no-service")
+
+
+def test_an_unknown_connector_is_refused_and_then_all_behind_it() -> None:
+    desk = Desk()
+    desk.push(1, places(client_id(1), C3))
+    desk.joined("connectors", relay.Hello(C3, b"connector"))
+    desk.push(2, places(client_id(1), C3))  # was under way behind it
+    refused = [one.message_id for one in sent(desk.matcher) if isinstance(one, relay.Nak)]
+    assert refused == [message_id(1), message_id(2)]
+    desk.push(1, places(client_id(1), C3))
+    desk.push(2, places(client_id(1), C3))
+    assert not [one for one in sent(desk.matcher) if isinstance(one, relay.Nak)]
+
+
+def test_a_connector_that_comes_back_gets_what_it_did_not_acknowledge_in_order() -> None:
+    desk = Desk()
+    for number in range(4):
+        desk.push(number, places(client_id(1), C1))
+    assert len(numbers(desk.connector)) == 4
+    desk.tell(desk.connector, relay.Ack(message_id(1), client_id(1)))
+    desk.lose(desk.connector)
+    again = desk.joined("connectors", relay.Hello(C1, b"connector"))
+    assert numbers(again) == [message_id(0), message_id(2), message_id(3)]
+
+
+def test_the_same_parcel_again_is_not_sent_twice_but_both_are_told() -> None:
+    desk = Desk()
+    other = desk.joined("nodes", relay.Hello(b"match002", b"matcher"))
+    sent(other)
+    desk.push(7, places(client_id(1), C1))
+    desk.push(7, places(client_id(1), C1))
+    push = relay.Push(message_id(7), b"p", places(client_id(1), C1), b"{}")
+    desk.tell(other, push)
+    assert numbers(desk.connector) == [message_id(7)]
+    sent(desk.matcher)
+    desk.tell(desk.connector, relay.Ack(message_id(7), client_id(1)))
+    ack = relay.Ack(message_id(7), client_id(1), C1)
+    assert sent(desk.matcher) == [ack]
+    assert ack in sent(other)
+
+
+def test_a_stuck_connector_is_refused_and_the_others_notice_nothing() -> None:
+    desk = Desk()
+    for number in range(70):
+        payload = bytes(1 << 20)[: (1 << 20) - 5000]
+        push = relay.Push(message_id(number), payload, places(client_id(1), C1), b"{}")
+        desk.tell(desk.matcher, push)
+    refused = [one for one in sent(desk.matcher) if isinstance(one, relay.Nak)]
+    assert len(refused) == 70 - len(desk.dispatcher.outboxes[C1])
+    assert desk.dispatcher.outboxes[C1].held <= outbox.MAX_BYTES + (1 << 20)
+    desk.push(100, places(client_id(2), C2))
+    assert numbers(desk.peer, 20) == [message_id(100)]
+
+
+def test_a_connector_that_refuses_has_its_parcels_refused_in_turn() -> None:
+    desk = Desk()
+    desk.push(1, places(client_id(1), C1))
+    desk.push(2, places(client_id(1), C1))
+    desk.tell(desk.connector, relay.Nak(message_id(1), "queue-full disk"))
+    refused = [one for one in sent(desk.matcher) if isinstance(one, relay.Nak)]
+    assert [one.message_id for one in refused] == [message_id(1), message_id(2)]
+    assert {one.connector for one in refused} == {C1}
+    assert not desk.dispatcher.outboxes
+
+
+def test_subscriptions_are_confirmed_when_every_matcher_has_them() -> None:
+    desk = Desk()
+    other = desk.joined("nodes", relay.Hello(b"match002", b"matcher"))
+    change = relay.Subscribe(message_id(1), client_id(1), C1, b"default", b"{}")
+    sent(desk.connector), sent(other)
+    desk.tell(desk.connector, change)
+    assert sent(desk.matcher) == [change]
+    assert sent(other) == [change]
+    desk.tell(desk.matcher, relay.Ack(message_id(1)))
+    assert sent(desk.connector) == []
+    desk.lose(other)
+    assert sent(desk.connector) == [relay.Ack(message_id(1))]
+
+
+def test_a_connector_speaks_for_itself_only() -> None:
+    desk = Desk()
+    desk.tell(desk.connector, relay.Subscribe(message_id(1), client_id(1), C2, b"x", b"{}"))
+    [nak] = sent(desk.connector)
+    assert isinstance(nak, relay.Nak)
+    assert sent(desk.matcher) == []
+
+
+def test_a_new_matcher_makes_connectors_tell_everything() -> None:
+    desk = Desk()
+    desk.joined("nodes", relay.Hello(b"match002", b"matcher"))
+    [ask] = sent(desk.connector)
+    assert isinstance(ask, relay.Sync)
+
+
+def test_matchers_learn_which_connectors_are_ours() -> None:
+    desk = Desk()
+    desk.joined("connectors", relay.Hello(C3, b"connector"))
+    [hello] = sent(desk.matcher)
+    assert isinstance(hello, relay.Hello)
+    assert hello.connectors == C1 + C3
+
+
+def test_a_second_link_of_the_same_node_replaces_the_first() -> None:
+    desk = Desk()
+    desk.push(1, places(client_id(1), C1))
+    again = desk.joined("connectors", relay.Hello(C1, b"connector"))
+    assert desk.connector.reason == "replaced by a newer link"
+    assert numbers(again) == [message_id(1)]
