@@ -307,7 +307,10 @@ class Security(Struct, frozen=True, kw_only=True):
         choice("null trusts the network, which is right on loopback only"),
     ] = "null"
     users_file: Annotated[
-        str, text("plain: one `name:password` a line; curve: one `name:public key` a line")
+        str,
+        text(
+            "one `name:password` or `name:public-key` a line, with rights; without it curve lets any key in"
+        ),
     ] = ""
     key_file: Annotated[str, text("curve: this node's own key pair, from `homing keys new`")] = ""
     token_key: Annotated[

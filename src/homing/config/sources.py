@@ -178,8 +178,10 @@ def contradictions(config: Config) -> Iterator[str]:
         yield _both(config, "node.reconnect_first", "node.reconnect_last", "must not be above")
     if bool(config.security.tls_cert) != bool(config.security.tls_key):
         yield _both(config, "security.tls_cert", "security.tls_key", "must be given together with")
-    if config.security.mechanism != "null" and not config.security.users_file:
-        yield _both(config, "security.mechanism", "security.users_file", "needs")
+    needed = {"plain": "security.users_file", "curve": "security.key_file"}
+    file = needed.get(config.security.mechanism)
+    if file is not None and not config.value(file):
+        yield _both(config, "security.mechanism", file, "needs")
     taken: dict[str, str] = {}
     for name, setting in SETTINGS.items():
         if setting.endpoint:
