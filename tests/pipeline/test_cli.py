@@ -49,16 +49,14 @@ def test_jobs_from_the_command_line(
     assert "late-one" in printed
     assert printed.splitlines()[-1] == "2 lost"  # who has the deliveries is not known yet
 
-    code, printed = pipeline(
-        "match", "--fields", '{"price": {"use": 3, "extra": {"exists": false}}}'
-    )
+    code, printed = pipeline("match", "--filter", "not exists(price) or price > 5")
     assert (code, printed) == (0, "1 matches of 1 publications, in what_if\n")
 
 
-def test_a_broken_subscription_is_told_before_spark_starts(
+def test_a_broken_filter_is_told_before_spark_starts(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["pipeline", "match", "--fields", '{"price": {"use": 9}}', "--tables", str(tmp_path)]
+    words = ["pipeline", "match", "--filter", "price in", "--tables", str(tmp_path)]
     assert main(words) == 65
     assert capsys.readouterr().err.startswith("homing: ")
 

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from homing.pipeline.match import as_of, build, match, match_batch
+from homing.pipeline.match import as_of, match, match_batch, open_shard, save
 from homing.push.index.oracle import matches
 from homing.push.subscription import parse_attributes, parse_fields
 
@@ -54,12 +55,16 @@ def expected(publications: list[Publication], subscriptions: list[Subscription])
     return {(i, client) for i, attrs in good for client, fields in kept if matches(fields, attrs)}
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6))
-def test_a_worker_says_what_the_oracle_says(seed: int) -> None:
+def test_a_worker_says_what_the_oracle_says(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
     publications, subscriptions = workload(seed)
     columns = list(zip(*subscriptions, strict=True))
-    shard = build(pa.table(dict(zip(("client", "connector", "fields"), columns, strict=True))))
+    table = pa.table(dict(zip(("client", "connector", "fields"), columns, strict=True)))
+    index, _ = save(table, tmp_path_factory.mktemp("shard") / "one")
+    shard = open_shard(index)
     ids, texts = zip(*publications, strict=True)
     batch = pa.record_batch({"id": pa.array(ids), "attrs_json": pa.array(texts)})
     found = [row for part in match_batch(shard, batch) for row in part.to_pylist()]

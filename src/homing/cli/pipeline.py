@@ -9,7 +9,7 @@ Examples:
   homing pipeline ingest --follow               # and what comes, until interrupted
   homing pipeline ledger                        # exit code 1 if anything is unaccounted for
   homing pipeline slo                           # rates, errors and percentiles by minute
-  homing pipeline match --fields '{"price": {"use": 2, "high": 20}}'
+  homing pipeline match --filter 'price in 10..20 and city = "Paris"'
   homing pipeline report --out report.html
   homing pipeline show requests --where "outcome <> 'answered'"
 """
@@ -130,9 +130,7 @@ def slo(*, where: Where = HERE, flags: ConfigFlags = NO_FLAGS) -> int:
 @app.command
 def match(
     *,
-    fields: Annotated[
-        str | None, Parameter(help="a new subscription, as JSON: who'd get what?")
-    ] = None,
+    filter: Annotated[str | None, Parameter(help="a subscription that might be")] = None,
     as_of: Annotated[datetime | None, Parameter(help="subscriptions that held then")] = None,
     shards: Annotated[int, Parameter(help="parts of a set too large for one executor")] = 1,
     where: Where = HERE,
@@ -140,17 +138,15 @@ def match(
 ) -> int:
     """Match all publications with today's subscriptions, or with one that might be."""
     from homing.pipeline import match as job
-    from homing.push.subscription import parse_fields
+    from homing.push.filters import parse_filter
 
+    alternatives = None if filter is None else parse_filter(filter)  # before Spark starts
     tables = where.open(flags)
     publications = tables.read("publications")
-    if fields is not None:
-        parse_fields(fields)  # says what is wrong with it before Spark starts
-        subscriptions = tables.spark.createDataFrame(
-            [("what-if", "", fields)], "client string, connector string, fields string"
-        )
-    else:
+    if alternatives is None:
         subscriptions = job.as_of(tables.read("subscriptions"), as_of)
+    else:
+        subscriptions = job.what_if(tables.spark, alternatives)
     found = job.match(publications, subscriptions, shards)
     if where.explain:
         found.explain("formatted")

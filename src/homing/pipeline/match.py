@@ -1,9 +1,9 @@
 """Job `match`: publications × subscriptions at scale, with the matcher's own index.
 
-The subscriptions are written to one Arrow file a shard, which Spark ships to every executor.
-Each Python worker builds the index of a file once and keeps it; publications stream through
-it in Arrow batches. One shard serves sets that fit a worker (some 300 bytes a subscription).
-With more, a publication visits every shard, each in a task of its own.
+The driver builds the index of each shard once; Spark ships it to the executors as a file, which
+their Python workers map into memory, and publications stream through it in Arrow batches. One
+shard serves sets that fit a machine (some 300 bytes a subscription). With more, a publication
+visits every shard, each in a task of its own.
 
 The answer is what a matcher would say: a client once for each publication, however many of
 its subscriptions are satisfied. What a matcher would refuse (attributes or fields that have
@@ -16,7 +16,8 @@ import atexit
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -26,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark import SparkFiles
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
 from homing.errors import SubscriptionError
 from homing.push.index import Index, kernels
-from homing.push.subscription import Attributes, parse_attributes, parse_fields
+from homing.push.subscription import Attributes, Fields, dump_fields, parse_attributes, parse_fields
 
 RESULT = "id string, client string, connector string"
 # Publications given to the index at once: its own chunk, so that its pages stay in cache.
@@ -50,6 +51,12 @@ def as_of(subscriptions: DataFrame, moment: datetime | None) -> DataFrame:
     return subscriptions.where((F.col("valid_from") <= at) & ~ended)
 
 
+def what_if(spark: SparkSession, alternatives: Sequence[Fields]) -> DataFrame:
+    """Subscriptions of a client that might be: one for each alternative of its filter."""
+    rows = [("what-if", "", dump_fields(fields).decode()) for fields in alternatives]
+    return spark.createDataFrame(rows, "client string, connector string, fields string")
+
+
 def match(publications: DataFrame, subscriptions: DataFrame, shards: int = 1) -> DataFrame:
     """Publications (id, attrs_json) and subscriptions (client, connector, fields) in; pairs out."""
     names = ship(subscriptions, shards)
@@ -65,23 +72,44 @@ def match(publications: DataFrame, subscriptions: DataFrame, shards: int = 1) ->
 
 
 def ship(subscriptions: DataFrame, shards: int) -> list[str]:
-    """Write the subscriptions as one file a shard and send them to the executors."""
-    spark = subscriptions.sparkSession
+    """Build the index of each shard and send it to the executors; the files' names."""
     rows = subscriptions.select(
         "client", "connector", "fields", F.pmod(F.xxhash64("client"), F.lit(shards)).alias("shard")
     )
     run = uuid.uuid4().hex
-    names = [f"subscriptions-{run}-{shard}.arrow" for shard in range(shards)]
+    names = [f"subscriptions-{run}-{shard}" for shard in range(shards)]
     for shard, name in enumerate(names):
         table = rows.where(F.col("shard") == shard).drop("shard").toArrow()
-        path = str(_directory() / name)
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as out:
-            out.write_table(table)
-        if is_remote():
-            spark.addArtifacts(path, file=True)
-        else:
-            spark.sparkContext.addFile(path)
+        for path in save(table, _directory() / name):
+            _send(subscriptions.sparkSession, str(path))
     return names
+
+
+def save(table: pa.Table, path: Path) -> list[Path]:
+    """A shard of (client, connector, fields) as files: the index, and whose each row is."""
+    index, clients = path.with_suffix(".index"), path.with_suffix(".arrow")
+    build(table).snapshot(index)
+    places = table.select(["client", "connector"])
+    with pa.OSFile(str(clients), "wb") as file, pa.ipc.new_file(file, places.schema) as out:
+        out.write_table(places)
+    return [index, clients]
+
+
+def build(table: pa.Table) -> Index:
+    """Index the fields of each row under its number; what has no meaning matches nothing."""
+    kernels.load()  # a job has the time that a node's first match has not
+    index = Index(background=False)
+    for row, fields in enumerate(table.column("fields").to_pylist()):
+        with suppress(SubscriptionError):
+            index.add(row, parse_fields(fields))
+    return index
+
+
+def _send(spark: SparkSession, path: str) -> None:
+    if is_remote():
+        spark.addArtifacts(path, file=True)
+    else:
+        spark.sparkContext.addFile(path)
 
 
 @cache
@@ -106,30 +134,24 @@ _loaded: dict[str, Shard] = {}
 
 
 def load(name: str) -> Shard:
-    """The shard of a file; a worker keeps the last one, as its tasks mostly ask for the same."""
+    """The shard of that name; a worker keeps the last one, as its tasks mostly ask for the same."""
     if name not in _loaded:
         _loaded.clear()
-        with pa.memory_map(SparkFiles.get(name)) as file:
-            _loaded[name] = build(pa.ipc.open_file(file).read_all())
+        _loaded[name] = open_shard(Path(SparkFiles.get(f"{name}.index")))
     return _loaded[name]
 
 
-def build(table: pa.Table) -> Shard:
-    """Index a table of (client, connector, fields); unreadable fields match nothing."""
-    kernels.load()  # a task has the time that a node's first match has not
-    index = Index(background=False)
-    for row, fields in enumerate(table.column("fields").to_pylist()):
-        try:
-            index.add(row, parse_fields(fields))
-        except SubscriptionError:
-            continue
-    index.compact()
-    coded = table.column("client").combine_chunks().dictionary_encode()
+def open_shard(path: Path) -> Shard:
+    """Map a shard's files into memory."""
+    kernels.load()
+    with pa.memory_map(str(path.with_suffix(".arrow"))) as file:
+        places = pa.ipc.open_file(file).read_all()
+    coded = places.column("client").combine_chunks().dictionary_encode()
     return Shard(
-        index,
+        Index.load(path, background=False),
         coded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
         coded.dictionary,
-        _connectors(table.column("connector"), coded.indices, len(coded.dictionary)),
+        _connectors(places.column("connector"), coded.indices, len(coded.dictionary)),
     )
 
 

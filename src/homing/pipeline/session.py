@@ -32,11 +32,15 @@ def connect(
     # Tasks must run the interpreter that has homing, not whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if remote is None and master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a local job listens to nobody else
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(remote) if remote else builder.master(master)
     for key, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if remote is None:
+        spark.sparkContext.setLogLevel("ERROR")  # what a job has to say it says itself
     register(spark)
     return spark
 

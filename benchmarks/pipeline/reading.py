@@ -1,0 +1,99 @@
+"""Events per second: native Parquet, the data source, and ingest into tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.harness import Report
+from homing.clock import SystemClock
+from homing.journal.disk import Directory
+from homing.journal.events import Event, RequestAccepted, RequestAnswered
+from homing.journal.log import Limits, Log
+from homing.journal.sealing import seal_all
+from homing.pipeline import ingest
+from homing.pipeline.schema import EVENTS
+from homing.pipeline.tables import Tables
+
+GROUP = 2_000  # events in a block, as a broker at 100 000 requests/s writes them
+TWO_COLUMNS = "kind string, size bigint"
+
+
+def write(path: Path, size: int, segment_bytes: int = 8 << 20) -> None:
+    """A broker's journal of requests and their answers."""
+    disk = Directory(path)
+    log = Log(
+        disk,
+        b"node0001",
+        limits=Limits(segment_bytes=segment_bytes),
+        durable=False,
+        wall=SystemClock.wall,
+        salt=lambda: 7,
+    )
+    skew = int((time.time() - time.monotonic()) * 1e6)
+    for start in range(1, size, GROUP):
+        now = time.monotonic()
+        group: list[Event] = []
+        for number in range(start, start + GROUP, 2):
+            client, worker = b"client-%d" % (number % 500), b"worker-%d" % (number % 16)
+            group.append(RequestAccepted(now, b"echo", client, number % 4096))
+            group.append(RequestAnswered(now + 0.001, number, worker, 64, 0.0002))
+        log.append(group, skew)
+    log.rotate()
+    log.append([RequestAccepted(0.0, b"echo", b"last", 1)], skew)  # so that the others are finished
+    disk.close()
+
+
+def run(report: Report, spark: SparkSession, directory: Path) -> None:
+    size = 100_000 if report.quick else 2_000_000
+    journal = directory / "journal"
+    report.say(f"a journal of {size:,} events")
+    write(journal / "broker", size)
+
+    def rate(read: Callable[[], DataFrame]) -> float:
+        """Events a second of wall time, every column that was asked for made."""
+
+        def once() -> float:
+            before = time.perf_counter()
+            read().write.format("noop").mode("overwrite").save()
+            return size / (time.perf_counter() - before)
+
+        return report.median(once)
+
+    def source(schema: str | None = None) -> DataFrame:
+        reader = spark.read.format("homing")
+        return (reader.schema(schema) if schema else reader).load(str(journal))
+
+    source(TWO_COLUMNS).count()  # Python workers start once
+    blocks, narrow = rate(source), rate(lambda: source(TWO_COLUMNS))
+    list(seal_all(journal / "broker"))
+    sealed, sealed_narrow = rate(source), rate(lambda: source(TWO_COLUMNS))
+    files = str(journal / "broker" / "*.parquet")
+    native = rate(lambda: spark.read.schema(EVENTS).parquet(files))
+    native_narrow = rate(lambda: spark.read.schema(TWO_COLUMNS).parquet(files))
+    rows: list[list[str | float]] = [
+        ["native Parquet (sealed segments)", native, native_narrow],
+        ["source homing, sealed segments", sealed, sealed_narrow],
+        ["source homing, segments as written", blocks, narrow],
+    ]
+    report.table("Reading, events/s", ["how", "all columns", "two columns"], rows)
+    report.goal("source, all columns / native", sealed / native, 0.3, at_least=True)
+    report.goal("source, two columns / native", sealed_narrow / native_narrow, 0.7, at_least=True)
+    _ingest(report, spark, journal, directory / "tables", size)
+
+
+def _ingest(report: Report, spark: SparkSession, journal: Path, root: Path, size: int) -> None:
+    before = time.perf_counter()
+    tables = Tables(spark, str(root))
+    query = ingest.start(tables, str(journal), max_events=500_000)
+    query.awaitTermination()
+    took = time.perf_counter() - before
+    if tables.read("requests").where("outcome = 'answered'").count() != size // 2:
+        raise RuntimeError("ingest lost or doubled requests")
+    report.table(
+        "Ingest", ["what", "events/s"], [["events and requests, exactly once", size / took]]
+    )
+    report.goal("ingest, events/s", size / took, 400_000, at_least=True)
