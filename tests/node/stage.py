@@ -73,7 +73,7 @@ def on_loop(test: Callable[[], Awaitable[None]], plain: bool = False) -> None:
     """Run an async test on uvloop, or on asyncio's own loop."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(110):
             await test()
 
     runner = asyncio.run if plain else uvloop.run
@@ -91,7 +91,7 @@ def lines_host(role: Any, bounds: Bounds | None = None, **options: Any) -> tuple
 
 async def until(condition: Callable[[], Any], what: str = "it") -> None:
     """Return once it holds."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         await asyncio.sleep(0.005)

@@ -270,6 +270,29 @@ def test_timers_come_in_order_and_can_be_moved_and_cancelled() -> None:
     on_loop(test)
 
 
+def test_a_transport_that_closed_itself_stops_no_one_else() -> None:
+    async def test() -> None:
+        role = Memory()
+        host, port = lines_host(role)
+        peers = [await dial(port) for _ in range(3)]
+        await until(lambda: len(role.links) == 3)
+        broken = role.links[1]
+        assert isinstance(broken, StreamLink)
+        broken._transport.abort()  # as uvloop does when a read fails: the link learns it later
+        for link in role.links:
+            link.send(b"to all\n")
+        host.turn.flush()
+        for reader, _ in (peers[0], peers[2]):
+            assert await reader.readline() == b"to all\n"
+        await until(lambda: role.gone == [broken])
+        broken.close()
+        for _, writer in peers:
+            writer.close()
+        host.stop()
+
+    on_loop(test)
+
+
 def test_a_reset_by_the_peer_is_the_end_of_one_link() -> None:
     async def test() -> None:
         role = Memory(echo)

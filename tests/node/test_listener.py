@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
 import ssl
@@ -159,6 +160,25 @@ def test_a_shared_port_is_shared_only_when_asked_for() -> None:
             hosts[0].listen("lines", endpoint)
         for host in hosts:
             host.stop()
+
+    on_loop(test)
+
+
+def test_connections_on_their_way_end_with_the_listener() -> None:
+    async def test() -> None:
+        role = Memory()
+        host, port = lines_host(role)
+        peers = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(20)]
+        listener = host._listeners[0]
+        listener._accept()
+        assert len(listener._coming) == 20, "accepted, and not yet links"
+        host.stop()
+        for peer in peers:
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.to_thread(peer.recv, 1) == b""
+            peer.close()
+        assert role.links == []
+        assert listener._coming == {}
 
     on_loop(test)
 

@@ -189,7 +189,11 @@ class StreamLink(Link):
         self._queued = 0
         if self._encode is not None:
             out = [self._encode(message) for message in out]
-        self._write(out[0] if len(out) == 1 else b"".join(out))
+        try:
+            self._write(out[0] if len(out) == 1 else b"".join(out))
+        except RuntimeError:
+            # uvloop has found the connection broken; connection_lost comes in its next turn.
+            _log.debug("%r took nothing more", self)
 
     def check(self, now: float) -> None:
         """A moment asked for with `watch` has come: is the peer still there?"""
@@ -254,7 +258,7 @@ class StreamLink(Link):
             return
         self._end(str(error))
         last_words = self.codec.take()
-        if last_words:
+        if last_words and not self._transport.is_closing():
             self._transport.write(last_words)
         self._transport.close()
         self._host.watch(self, self._now() + LINGER)
@@ -268,7 +272,7 @@ class StreamLink(Link):
             return  # keeping it was too much
         held = b"".join(self._held or ())
         self._settle()
-        if held:
+        if held and not self._transport.is_closing():
             self._transport.write(held)
         self._transport.close()
         self._host.watch(self, self._now() + LINGER)
@@ -312,7 +316,8 @@ class StreamLink(Link):
             self._held = None
             self._host.held_bytes -= self.held_bytes
             self.held_bytes = 0
-            self._write(held)
+            if not self._transport.is_closing():
+                self._write(held)
 
     def _breathe(self) -> None:
         """A chunk as large as they come: the others get their turn before the next."""
@@ -322,12 +327,12 @@ class StreamLink(Link):
 
     def _pause(self) -> None:
         self._pauses += 1
-        if self._pauses == 1 and not self.over:
+        if self._pauses == 1 and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def _resume(self) -> None:
         self._pauses -= 1
-        if self._pauses == 0 and not self.over:
+        if self._pauses == 0 and not self._transport.is_closing():
             self._transport.resume_reading()
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import stat
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from homing.errors import Unavailable
@@ -51,11 +52,13 @@ class Listener:
         self._host.loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening; links that were accepted stay."""
+        """Stop listening; links that are there stay, connections still on their way do not."""
         if self._open:
             self._open = False
             self._host.loop.remove_reader(self._socket.fileno())
         self._socket.close()
+        for task in self._coming:
+            task.cancel()
         if self.endpoint.path and self.endpoint.path[0] != "\0":
             with contextlib.suppress(OSError):
                 os.unlink(self.endpoint.path)
@@ -77,7 +80,12 @@ class Listener:
             link = self._plug.link(self._host)
             task = self._host.loop.create_task(self._welcome(sock, link))
             self._coming[task] = link
-            task.add_done_callback(self._coming.pop)
+            task.add_done_callback(partial(self._arrived, sock))
+
+    def _arrived(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
+        del self._coming[task]
+        if task.cancelled():  # perhaps before it began
+            sock.close()
 
     def _full(self) -> bool:
         links, limit = self._plug.links, self._plug.bounds.connections

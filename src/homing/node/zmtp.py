@@ -113,7 +113,8 @@ class ZmtpLink(StreamLink):
 
     def command(self, data: bytes) -> None:
         """Write a ZMTP command now, before what waits for the end of the turn."""
-        self._write(data)
+        if not self._transport.is_closing():
+            self._write(data)
 
     def seal(self) -> None:
         """Encrypt what is sent from now on, where the handshake agreed on a cipher."""
