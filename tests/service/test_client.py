@@ -281,6 +281,16 @@ async def test_a_slow_broker_that_answers_pings_is_not_given_up() -> None:
         assert fake.connections == 1
 
 
+@on_loop
+async def test_an_idle_client_is_not_hung_up_on() -> None:
+    async with stage(heartbeat=0.05) as client:
+        assert await client.request("wait", 0.3, returns=float) == 0.3  # PINGs were sent
+        before = client._lifeline._stream
+        await asyncio.sleep(0.5)
+        assert await client.request("echo", b"x") == b"x"
+        assert client._lifeline._stream is before
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -99,11 +99,14 @@ class Lifeline:
         """When, on the loop's clock, the peer last sent a byte; infinity when there is no peer."""
         return float("inf") if self._stream is None else self._stream.heard
 
-    def ping(self, ttl: float) -> bool:
-        """Ask the peer for a sign of life; a 3.0 peer need not know how, and is not asked."""
+    def ping(self) -> bool:
+        """Ask the peer for a sign of life; a 3.0 peer need not know how, and is not asked.
+
+        Without a TTL: that would bid the peer hang up on us once we have nothing more to ask.
+        """
         if self._stream is None or not self._stream.codec.minor:
             return False
-        self._stream.write(self._stream.codec.ping(ttl))
+        self._stream.write(self._stream.codec.ping())
         return True
 
     def drop(self, reason: str) -> None:
@@ -222,7 +225,7 @@ class Pulse:
             self._lifeline.drop("the broker is silent")
         elif heard < now - self._interval / 2:
             # Counted from the first that stays unanswered: an idle connection is no silent one.
-            if self._lifeline.ping(self._interval * self._liveness):
+            if self._lifeline.ping():
                 self._unanswered += 1
             self._pinged = now
         self.start()
