@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -427,3 +429,16 @@ def test_settings_are_checked() -> None:
         homing.Client([])
     with pytest.raises(homing.HomingError, match="tcp"):
         homing.Client("udp://127.0.0.1:1")
+
+
+def test_the_sdk_needs_nothing_of_a_server() -> None:
+    """What `pip install homing` brings is enough, and no more than that is loaded."""
+    extras = (
+        "numpy numba pyarrow pyspark starlette structlog uvicorn websockets zmq nacl rich cyclopts"
+    )
+    program = (
+        "import sys, homing; homing.Client, homing.Worker; "
+        f"print(*(set({extras!r}.split()) & set(sys.modules)))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert loaded.stdout.split() == []

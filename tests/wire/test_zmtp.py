@@ -347,6 +347,15 @@ def test_curve_limits_hold_inside_the_boxes() -> None:
         server.receive(client.encode(pack([b"x" * 600] * 2)))
 
 
+@pytest.mark.parametrize("mechanism", ["NULL", "PLAIN", "CURVE"])
+def test_the_limit_is_of_the_message_not_of_its_box(mechanism: str) -> None:
+    client, server = connected(mechanism, limits=Limits(message=5000))
+    largest = pack([bytes(5000 - 9)])
+    assert server.receive(client.encode(largest)) == [largest]
+    with pytest.raises(TooLargeOnWire):
+        server.receive(client.encode(pack([bytes(5001)])))
+
+
 # -- traffic ------------------------------------------------------------------------------------
 
 

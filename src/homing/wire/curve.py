@@ -43,6 +43,9 @@ _BOX_OVERHEAD = 16
 _BOXED_COMMAND = 0x02
 _MESSAGE = b"\x07MESSAGE"
 
+# MESSAGE and its nonce, the box, and the flags inside.
+_OVERHEAD = len(_MESSAGE) + 8 + _BOX_OVERHEAD + 1
+
 KeyPair = tuple[bytes, bytes]  # public, secret
 
 
@@ -56,6 +59,7 @@ class CurveClient(Mechanism):
     """Connects to a server whose public key is known."""
 
     name = b"CURVE"
+    overhead = _OVERHEAD
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class CurveServer(Mechanism):
 
     name = b"CURVE"
     server = True
+    overhead = _OVERHEAD
 
     def __init__(
         self,
@@ -283,7 +288,7 @@ class CurveCipher(Cipher):
         return frame(_MESSAGE + nonce + box, False)
 
     def open(self, body: bytes, offset: int) -> tuple[int, bytes]:
-        if not body.startswith(_MESSAGE) or len(body) < len(_MESSAGE) + 8 + _BOX_OVERHEAD + 1:
+        if not body.startswith(_MESSAGE) or len(body) < _OVERHEAD:
             raise RemoteProtocolError("not a MESSAGE where only those are allowed", offset)
         nonce = body[8:16]
         value = int.from_bytes(nonce, "big")

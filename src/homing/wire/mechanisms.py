@@ -82,6 +82,7 @@ class Mechanism:
 
     name: bytes = b""
     server: bool = False
+    overhead: int = 0  # bytes by which a sealed frame is longer
 
     def handshake(self) -> Handshake:
         """A fresh handshake for one connection."""

@@ -151,7 +151,9 @@ class Connection:
         self._inner: list[bytes] = []  # frames of an encrypted message under way
         self._inner_bytes = 0
         self._reader = ImageReader(
-            max_message=limits.message, max_frames=limits.frames, max_command=limits.command
+            max_message=limits.message + mechanism.overhead,
+            max_frames=limits.frames,
+            max_command=limits.command,
         )
 
     # -- what the shell calls ---------------------------------------------------------------
