@@ -19,7 +19,7 @@ from tests.pipeline.test_ledger import ALICE, BOB, PLACE, key, published
 from tests.pipeline.test_requests import STORY
 
 HOME = Path(pyspark.__file__).parent
-SECONDS = 120
+SECONDS = 240
 
 
 def start(name: str, directory: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -68,6 +68,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(5 * SECONDS)
 def test_ingest_match_and_ledger_on_two_workers(
     cluster: str, tmp_path: Path, write_journal: WriteJournal
 ) -> None:
@@ -94,7 +95,7 @@ def test_ingest_match_and_ledger_on_two_workers(
         done = subprocess.run(
             [sys.executable, "-m", "homing.cli", "pipeline", job, *words, *flags],
             capture_output=True,
-            timeout=2 * SECONDS,
+            timeout=SECONDS,
             check=False,
         )
         assert done.returncode == 0, done.stderr.decode()[-3000:]
