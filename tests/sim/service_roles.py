@@ -25,6 +25,7 @@ from homing.wire.mdp_messages import (
 
 HEARTBEAT = 1.0
 EXPIRY = 3.0
+LONGEST = 8.0  # more than any timeout, less than the quiet at the end
 
 
 class Ledger:
@@ -145,7 +146,8 @@ class SimWorker:
             self._ledger.runs[body] += 1
             self._serial += 1
             self._work[self._serial] = order
-            self._host.later(now + self._host.random.expovariate(1 / self._slow), self._serial)
+            takes = min(self._host.random.expovariate(1 / self._slow), LONGEST)
+            self._host.later(now + takes, self._serial)
         elif isinstance(order, Disconnect):
             self._start_over()
         else:

@@ -24,7 +24,7 @@ from homing.testing.host import RUNNING
 from homing.wire.mdp_messages import Dialect, Ready
 from tests.sim.service_roles import HEARTBEAT, Ledger, SimClient, SimWorker
 
-BROKERS = ("a", "b", "c")
+NAMES = ("a", "b", "c", "d", "e")
 SERVICES = [b"echo", b"once", b"rare", b"nobody"]
 TIMEOUT = 4.0
 GRACE = 0.5  # a tick and the simulator's lateness
@@ -39,28 +39,34 @@ KINDS = (Crash, Pause, Disconnect, Slow, Partition)
 
 
 def scenario(seed: int, faults: FaultPlan) -> None:
-    """Three brokers in a mesh, workers of every dialect, clients at two of them."""
+    """Two to five brokers in a full mesh, workers of every dialect, clients at two of them."""
     sim, ledger = Simulation(seed, faults, keep=300), Ledger()
     random = Random(seed)
-    for name in BROKERS:
-        _add_broker(sim, name)
+    brokers = brokers_of(seed)
+    for name in brokers:
+        _add_broker(sim, name, brokers)
     for number in range(random.randint(2, 6)):
-        _add_worker(sim, ledger, random, number)
+        _add_worker(sim, ledger, random, number, brokers)
     for name in ("a", "b"):
         _add_client(sim, ledger, name)
-    watch = Watch()
+    watch = Watch(brokers)
     sim.always(watch, every=0.5)
     sim.at_end(lambda sim: _all_ended(ledger))
-    sim.at_end(lambda sim: _nothing_left(sim))
+    sim.at_end(lambda sim: _nothing_left(sim, brokers))
     sim.at_end(lambda sim: _once_is_once(ledger))
     sim.run(until=QUIET)
     sim.finish()
 
 
-def _add_broker(sim: Simulation, name: str) -> None:
+def brokers_of(seed: int) -> tuple[str, ...]:
+    """How large a federation this seed has."""
+    return NAMES[: (3, 2, 3, 5)[seed % 4]]
+
+
+def _add_broker(sim: Simulation, name: str, brokers: tuple[str, ...]) -> None:
     peers = {
         other.encode(): (f"tcp://{other}:cloudfe", f"tcp://{other}:statebe")
-        for other in BROKERS
+        for other in brokers
         if other != name
     }
 
@@ -68,7 +74,7 @@ def _add_broker(sim: Simulation, name: str) -> None:
         return Broker(name.encode(), host, policy=POLICY, peers=peers, seed=sim.seed + 1)
 
     plugs = ("localfe", "localbe", "cloudfe", "statebe")
-    identities = {f"cloudbe/{other}": name.encode() for other in BROKERS}
+    identities = {f"cloudbe/{other}": name.encode() for other in brokers}
     sim.node(
         name,
         make,
@@ -78,8 +84,10 @@ def _add_broker(sim: Simulation, name: str) -> None:
     )
 
 
-def _add_worker(sim: Simulation, ledger: Ledger, random: Random, number: int) -> None:
-    broker = random.choice(BROKERS)
+def _add_worker(
+    sim: Simulation, ledger: Ledger, random: Random, number: int, brokers: tuple[str, ...]
+) -> None:
+    broker = random.choice(brokers)
     dialect = random.choice(list(Dialect))
     service = random.choice([b"echo", b"echo", b"once", b"rare"])
     credit = 1
@@ -99,11 +107,12 @@ def _add_client(sim: Simulation, ledger: Ledger, broker: str) -> None:
 class Watch:
     """While a broker runs undisturbed, nothing is open past its deadline and the grace."""
 
-    def __init__(self) -> None:
+    def __init__(self, brokers: tuple[str, ...]) -> None:
+        self._brokers = brokers
         self._stalled: dict[str, float] = {}
 
     def __call__(self, sim: Simulation) -> None:
-        for name in BROKERS:
+        for name in self._brokers:
             node = sim.nodes[name]
             if node.host.state != RUNNING:
                 self._stalled[name] = sim.now
@@ -132,8 +141,8 @@ def _once_is_once(ledger: Ledger) -> None:
     assert not twice
 
 
-def _nothing_left(sim: Simulation) -> None:
-    for name in BROKERS:
+def _nothing_left(sim: Simulation, brokers: tuple[str, ...]) -> None:
+    for name in brokers:
         core = sim.nodes[name].role.core
         assert core.live == 0
         assert core.waiting_bytes == 0
@@ -146,12 +155,23 @@ def _nothing_left(sim: Simulation) -> None:
 
 
 def _plan(seed: int) -> FaultPlan:
-    nodes = [*BROKERS, "worker0", "worker1", "client-a"]
+    nodes = [*brokers_of(seed), "worker0", "worker1", "client-a"]
     return FaultPlan.random(seed, nodes, FAULTS_END, kinds=KINDS, every=3.0, longest=4.0)
 
 
 def test_every_request_ends_exactly_once_without_faults() -> None:
     assert explore(scenario, seeds(ci=10, nightly=100)) > 0
+
+
+def test_split_brain_and_heal() -> None:
+    """Five brokers fall apart into two and three for longer than any patience, and heal."""
+
+    def split(seed: int) -> FaultPlan:
+        left, right = NAMES[:2], NAMES[2:]
+        return FaultPlan((Partition(at=3.0 + seed % 3, lasts=8.0, left=left, right=right),))
+
+    fives = [seed for seed in seeds(ci=40, nightly=400) if len(brokers_of(seed)) == 5]
+    assert explore(scenario, fives, plan=split) == len(fives)
 
 
 def test_every_request_ends_exactly_once_under_faults() -> None:
