@@ -318,6 +318,45 @@ async def test_work_of_lost_connections_holds_back_the_next_announcement() -> No
             await eventually(lambda: ready >= 3)
 
 
+@on_loop
+async def test_what_goes_over_the_wire() -> None:
+    """W1 to W6 of the protocol page, byte by byte, for local and for reposted requests."""
+    heard: list[list[bytes]] = []
+
+    def react(images: list[bytes]) -> list[bytes]:
+        heard.extend(map(unpack, images))
+        if not any(frames[2] == mdp.W_READY for frames in map(unpack, images)):
+            return []
+        start = [b"", b"MDPW0X"]
+        return [
+            pack([*start, b"\x02", b"half", b"ann", b"", b"one", b"two"]),
+            pack([*start, b"\x06", b"half", b"peer", b"bob", b"", b"three"]),
+            pack([*start, b"\x02", b"half", b"a" * 255, b"", b"fail"]),
+        ]
+
+    fake = FakeBroker(react)
+    async with fake.listening():
+        worker = homing.Worker(fake.endpoint)
+
+        @worker.service("half", concurrency=3)
+        async def half(frames: list[bytes]) -> list[bytes]:
+            if frames == [b"fail"]:
+                raise Malformed("no")
+            return [*frames, b"done"]
+
+        async with serving(worker):
+            await eventually(lambda: len(heard) == 4)
+        await eventually(lambda: len(heard) == 5)
+    start = [b"", b"MDPW0X"]
+    assert heard == [
+        [*start, b"\x01", b"half", b"3"],
+        [*start, b"\x07", b"ann", b"", b"half", b"one", b"two", b"done"],
+        [*start, b"\x08", b"bob", b"", b"peer", b"half", b"three", b"done"],
+        [*start, b"\x0b", b"a" * 255, b"", b"half", b"malformed no"],
+        [*start, b"\x05"],
+    ]
+
+
 # -- mistakes in the program ----------------------------------------------------------------------
 
 
