@@ -38,7 +38,7 @@ from homing.wire.frames import frame, pack
 from homing.wire.mdp_messages import Nak, Request
 from tests.service.processes import Process, Reaper, processes
 from tests.service.stage import D0X, Stage
-from tests.service.test_processes import dealer, until
+from tests.service.test_processes import ROUNDS, dealer, until
 
 BODY = frame(b"hello", False)
 
@@ -247,7 +247,7 @@ def test_killed_routers_lose_nothing(reaper: Reaper) -> None:
         worker.send_multipart([b'{"request":"PING"}', b""])
         worker.recv_multipart()
         client = dealer(context, broker.ends["taskfe"])
-        for round_ in range(3):
+        for round_ in range(ROUNDS):
             until(lambda: len(children(broker)) == 2)
             wanted = {f"{round_}-{number}" for number in range(200)}
             for at, message_id in enumerate(sorted(wanted)):
