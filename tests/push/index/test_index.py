@@ -17,6 +17,9 @@ from homing.push.values import Field, Value
 from tests.push.index.strategies import attributes, subscriptions
 
 
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _kernels() -> None:
     compiled.load()

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from homing.push.index.blocks import Words, aligned, expanded, section32
 from homing.push.index.kernels import layout as at
 from homing.push.index.kernels import load
 from homing.push.index.planner import Cuts, Sample, plan_weights
-from homing.push.index.tail import Words, section32
 
 # Whoever imports this module builds, and building needs the kernels.
 kernel: Any = load().build
 
 # A group of entries with the same access lanes needs this many to be worth pages of its own.
-MIN_GROUP = at.SLOTS // 2
+MIN_GROUP = at.SLOTS // 4
 # Entries looked at when a plan is judged.
 DRIFT_ENTRIES = 4096
 
@@ -47,7 +47,16 @@ def collect(blocks: list[Words]) -> Boxes:
     used = np.zeros(3, np.int64)
     for block in blocks:
         kernel.gather(block, used, *boxes)
-    return boxes
+    # Fewer than were counted when the writer removed some in between.
+    entries, bounds, subscribers = (int(n) for n in used)
+    return Boxes(
+        boxes.first[: entries + 1],
+        boxes.subs[: entries + 1],
+        boxes.residual[:entries],
+        boxes.lane[:bounds],
+        boxes.bound[: 2 * bounds],
+        boxes.ids[:subscribers],
+    )
 
 
 def joined(boxes: Boxes) -> Boxes:
@@ -86,12 +95,7 @@ def _sizes(starts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 def _expanded(starts: npt.NDArray[np.uint32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The element numbers of these rows of a ragged array, row after row."""
-    begin = starts[:-1].astype(np.int64)[rows]
-    counts = starts[1:].astype(np.int64)[rows] - begin
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if ends.size else 0
-    inside: npt.NDArray[np.int64] = np.arange(total) + np.repeat(begin - (ends - counts), counts)
-    return inside
+    return expanded(starts[:-1].astype(np.int64)[rows], _sizes(starts)[rows])
 
 
 class Arrangement(NamedTuple):
@@ -102,13 +106,18 @@ class Arrangement(NamedTuple):
     boxes: npt.NDArray[np.uint16]
 
 
-def arrange(access: npt.NDArray[np.int32], spans: npt.NDArray[np.uint16]) -> Arrangement:
+def arrange(
+    access: npt.NDArray[np.int32],
+    spans: npt.NDArray[np.uint16],
+    shares: npt.NDArray[np.float64],
+) -> Arrangement:
     """Entries with the same access lanes and neighbouring codes into the same page.
 
     Each group of lanes (a, b) is cut along a into strips of about √pages pages, each strip along
-    b into pages: two-dimensional tiles, so that a publication meets few of them.
+    b into pages: two-dimensional tiles, so that a publication meets few of them. A group on one
+    lane is cut along that lane only.
     """
-    groups, lanes = _grouped(access, spans)
+    groups, lanes = _grouped(access, spans, shares)
     order = np.lexsort((spans[:, 0].astype(np.int32) + spans[:, 1], groups))
     sizes = np.bincount(groups, minlength=len(lanes)).astype(np.int64)
     pages = -(-sizes // at.SLOTS)
@@ -122,24 +131,39 @@ def arrange(access: npt.NDArray[np.int32], spans: npt.NDArray[np.uint16]) -> Arr
 
 
 def _grouped(
-    access: npt.NDArray[np.int32], spans: npt.NDArray[np.uint16]
+    access: npt.NDArray[np.int32],
+    spans: npt.NDArray[np.uint16],
+    shares: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """A group for each entry, and its lanes; small groups fall back to one lane, then to none."""
-    swap = access[:, 0] > access[:, 1]
-    swap &= access[:, 1] > 0
+    """A group for each entry, and its lanes.
+
+    A publication meets (1 + w√p)² of p pages tiled on two lanes that let a share w through each,
+    and wp of p pages in strips on one lane: pairs pay from 1 / (√w - w)² pages on. Smaller groups
+    fall back to their best lane, and what is left of those to no lane at all.
+    """
+    swap = (access[:, 0] > access[:, 1]) & (access[:, 1] > 0)
     _swapped(access, spans, swap)
-    for lane in (1, 0):
-        key = access[:, 0].astype(np.int64) << 32 | access[:, 1]
-        _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
-        small = (counts < MIN_GROUP)[inverse] & (access[:, lane] > 0)
-        _swapped(access, spans, small & swap)
-        swap &= ~small
-        access[small, lane] = 0
-        spans[small, 2 * lane : 2 * lane + 2] = 0
+    inverse, counts = _counted(access)
+    w = np.clip(np.bincount(inverse, shares) / counts, 1e-4, 0.5)
+    single = (counts < at.SLOTS / (np.sqrt(w) - w) ** 2)[inverse]
+    _swapped(access, spans, single & swap)
+    access[single, 1] = 0
+    spans[single, 2:] = 0
+    inverse, counts = _counted(access)
+    small = (counts < MIN_GROUP)[inverse]
+    access[small] = 0
+    spans[small] = 0
+    inverse, counts = _counted(access)
+    lanes = np.zeros((counts.size, 2), np.int32)
+    lanes[inverse] = access
+    return inverse, lanes
+
+
+def _counted(access: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The number of each entry's pair of lanes among all pairs, ascending, and their counts."""
     key = access[:, 0].astype(np.int64) << 32 | access[:, 1]
-    distinct, inverse = np.unique(key, return_inverse=True)
-    lanes = np.stack([distinct >> 32, distinct & 0xFFFFFFFF], axis=1).astype(np.int32)
-    return inverse.astype(np.int64), lanes
+    _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+    return inverse.astype(np.int64), counts.astype(np.int64)
 
 
 def _swapped(
@@ -184,8 +208,9 @@ def paged_block(boxes: Boxes, cuts: Cuts) -> Words:
     count = boxes.residual.size
     access = np.empty((count, 2), np.int32)
     spans = np.empty((count, 4), np.uint16)
-    kernel.choose_access(boxes.first, boxes.lane, boxes.bound, *cuts, spans, access)
-    plan = arrange(access, spans)
+    shares = np.empty(count, np.float64)
+    kernel.choose_access(boxes.first, boxes.lane, boxes.bound, *cuts, spans, access, shares)
+    plan = arrange(access, spans, shares)
     pages = plan.entries.size // at.SLOTS
     dimensions = np.zeros((pages, at.MAX_DIMENSIONS), np.int32)
     counts = np.zeros(pages, np.int32)
@@ -196,7 +221,7 @@ def paged_block(boxes: Boxes, cuts: Cuts) -> Words:
         plan.entries, boxes.first, boxes.lane, cuts.start.size - 1, lanes, dimensions, counts
     )
     body = np.zeros(pages + 1, np.uint64)
-    np.cumsum(at.LIVE_WORDS + 1 + counts.astype(np.int64) * (1 + at.ROW_WORDS), out=body[1:])
+    np.cumsum(at.LINE + at.HEAD + counts.astype(np.int64) * at.ROW_WORDS, out=body[1:])
     block = _laid_out(boxes, cuts, plan, body)
     kernel.fill_pages(
         block[int(block[at.PAGE]) :],
@@ -233,14 +258,17 @@ def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words) -> Words
     cells = 1 << max(int(ids.size * 1.5) - 1, 1).bit_length()
     slots = np.zeros(cells, np.uint32)
     kernel.fill_slots(ids, slots)
-    residual = np.full(real.size, at.NO_RESIDUAL, np.uint32)
-    residual[real] = boxes.residual[chosen]
+    entry = np.zeros((real.size + 1, 4), np.uint32)
+    entry[:, 0] = _starts(_spread(boxes.first, chosen, real))
+    entry[:, 1] = _starts(_spread(boxes.subs, chosen, real))
+    entry[:-1, 2] = at.NO_RESIDUAL
+    entry[:-1, 2][real] = boxes.residual[chosen]
+    bound = np.empty((bounds.size, 3), np.float64)
+    bound.view(np.uint64)[:, 0] = boxes.lane[bounds]
+    bound[:, 1:] = boxes.bound.reshape(-1, 2)[bounds]
     sections: dict[int, npt.NDArray[Any]] = {
-        at.FIRST: _starts(_spread(boxes.first, chosen, real)),
-        at.SUBS: _starts(_spread(boxes.subs, chosen, real)),
-        at.RESIDUAL: residual,
-        at.LANE: boxes.lane[bounds],
-        at.BOUND: boxes.bound.reshape(-1, 2)[bounds].reshape(-1),
+        at.ENTRY: entry,
+        at.BOUND: bound,
         at.ID: ids,
         at.DEAD: np.zeros(ids.size, np.uint8),
         at.SLOT: slots,
@@ -277,8 +305,8 @@ def assembled(sections: dict[int, npt.NDArray[Any]], page_words: int) -> Words:
     for section, data in sections.items():
         places[section] = offset
         offset += -(-data.nbytes // 8)
-    block = np.empty(offset + page_words, np.uint64)
-    block.fill(0)
+    offset += -offset % at.LINE
+    block = aligned(offset + page_words)
     octets = block.view(np.uint8)
     for section, data in sections.items():
         block[section] = places[section]

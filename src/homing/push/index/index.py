@@ -19,14 +19,15 @@ import numpy.typing as npt
 
 from homing.errors import SubscriptionError
 from homing.push.index import kernels as compiled
-from homing.push.index import store, tail
+from homing.push.index import store
+from homing.push.index.blocks import Words, dead_of, ids_of
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Vocabulary
 from homing.push.index.merge import Size, choose_merge
 from homing.push.index.planner import TOLERABLE, Sample, plan_cuts
 from homing.push.index.reader import CHUNK, HEAD, Found, Ids, Reader, View, as_matrix, scan_all
 from homing.push.index.stats import Stats, gathered, mentioned
-from homing.push.index.tail import Tail, Words
+from homing.push.index.tail import BOUNDS, ENTRIES, Tail
 from homing.push.values import Field, Value
 
 Offsets = npt.NDArray[np.int64]
@@ -47,6 +48,8 @@ class Index:
         self._tail = Tail()
         self._frozen: list[Tail] = []
         self._paged: list[Words] = []
+        # The tail that each subscription not yet paged is in.
+        self._recent: dict[int, Tail] = {}
         self._silent: set[int] = set()
         self._count = 0
         self._removed: list[int] | None = None
@@ -96,9 +99,8 @@ class Index:
                 raise SubscriptionError(f"there is no subscription {subscription}")
 
     def _holds(self, subscription: int) -> bool:
-        if subscription in self._tail.positions or subscription in self._silent:
-            return True
-        if any(subscription in frozen.positions for frozen in self._frozen):
+        recent = self._recent.get(subscription)
+        if (recent is not None and not recent.merged) or subscription in self._silent:
             return True
         return bool(self._paged) and _find(self._view, subscription, False) > 0
 
@@ -112,14 +114,16 @@ class Index:
             if not self._tail.fits(boxes):
                 self._freeze(len(boxes), sum(len(piece) for piece, _ in boxes))
             self._tail.append(subscription, boxes)
+            self._recent[subscription] = self._tail
         self._count += 1
 
     def _remove(self, subscription: int) -> bool:
-        there = (
-            self._tail.remove(subscription)
-            or any(frozen.remove(subscription) for frozen in self._frozen)
-            or (bool(self._paged) and _find(self._view, subscription, True) > 0)
-        )
+        recent = self._recent.pop(subscription, None)
+        if recent is not None and not recent.merged:
+            recent.remove(subscription)
+            there = True
+        else:
+            there = bool(self._paged) and _find(self._view, subscription, True) > 0
         if there and self._removed is not None:
             self._removed.append(subscription)
         if not there and subscription in self._silent:
@@ -132,8 +136,8 @@ class Index:
         """Leave the tail to be merged and begin one with room for at least this much."""
         if len(self._tail):
             self._frozen.append(self._tail)
-        self._tail = Tail(max(entries, tail.ENTRIES), max(bounds, tail.BOUNDS))
-        self._show()
+        self._tail = Tail(max(entries, ENTRIES), max(bounds, BOUNDS))
+        self._view = self._view.with_block(self._tail.words)
         self._wake()
 
     def _show(self) -> None:
@@ -358,11 +362,20 @@ class Index:
         with self._lock:
             _repeat(view, removed, repeated)
             self._removed = None
-            gone = {id(old) for old in frozen}
+            for old in frozen:
+                old.merged = True
             replaced = {id(old) for old in paged}
-            self._frozen = [old for old in self._frozen if id(old) not in gone]
+            self._frozen = [old for old in self._frozen if not old.merged]
             self._paged = [old for old in self._paged if id(old) not in replaced] + block
             self._show()
+        for old in frozen:
+            with self._lock:
+                self._forget_recent(old)
+
+    def _forget_recent(self, old: Tail) -> None:
+        for subscription in old.positions:
+            if self._recent.get(subscription) is old:
+                del self._recent[subscription]
 
     # --- files and figures -----------------------------------------------------------------
 
@@ -419,9 +432,9 @@ def _find(view: View, subscription: int, kill: bool) -> int:
     for block in view.blocks:
         if block[at.PAGES] == 0:
             continue
-        here = np.flatnonzero((tail.ids_of(block) == subscription) & (tail.dead_of(block) == 0))
+        here = np.flatnonzero((ids_of(block) == subscription) & (dead_of(block) == 0))
         found += here.size
         if kill:
-            tail.dead_of(block)[here] = 1
+            dead_of(block)[here] = 1
             block[at.DEADCOUNT] += np.uint64(here.size)
     return found

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from homing.push.index import tail
+from homing.push.index import blocks
+from homing.push.index.blocks import Words
 from homing.push.index.kernels import Kernels
 from homing.push.index.kernels import layout as at
 
 Ids = npt.NDArray[np.uint64]
-Words = npt.NDArray[np.uint64]
 
 # Publications that go through the pages together: enough to share every page's trip into the
 # cache, few enough that their codes stay in it.
@@ -38,6 +38,11 @@ class View(NamedTuple):
     def of(cls, blocks: Sequence[Words]) -> View:
         pairs = [number for block in blocks for number in (block.ctypes.data, block.size)]
         return cls(tuple(blocks), np.array(pairs, np.uint64))
+
+    def with_block(self, block: Words) -> View:
+        """One more block."""
+        pair = np.array([block.ctypes.data, block.size], np.uint64)
+        return View((*self.blocks, block), np.concatenate([self.table, pair]))
 
 
 class Found(NamedTuple):
@@ -114,7 +119,7 @@ def scan_all(
     for event, row in enumerate(values):
         dense[lanes] = row[at.NONE + 1 :]
         for block in view.blocks:
-            found, residual = tail.scan(block, dense)
+            found, residual = blocks.scan(block, dense)
             plain = residual == at.NO_RESIDUAL
             ids.append(found[plain])
             owners.append(np.full(int(plain.sum()), event, np.int32))

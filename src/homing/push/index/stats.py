@@ -8,13 +8,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from homing.push.index.blocks import Words, bounds_of, dead_of, entries_of
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import NO_LANE, Vocabulary
 from homing.push.index.planner import Sample
-from homing.push.index.tail import Words, dead_of, section32
 
 # Bounds per attribute whose selectivity is averaged.
 _LOOKED_AT = 1000
+_MASK = np.uint64(at.LANE_MASK)
 
 
 class AttributeStats(msgspec.Struct, frozen=True):
@@ -73,14 +74,7 @@ def gathered(
 
 
 def _real_entries(block: Words) -> int:
-    return int(np.count_nonzero(np.diff(section32(block, at.SUBS, int(block[at.ENTRIES]) + 1))))
-
-
-def _bounds(block: Words) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float64]]:
-    count = int(section32(block, at.FIRST, int(block[at.ENTRIES]) + 1)[-1])
-    begin = int(block[at.BOUND])
-    bound = block.view(np.float64)[begin : begin + 2 * count].reshape(-1, 2)
-    return section32(block, at.LANE, count), bound
+    return int(np.count_nonzero(np.diff(entries_of(block)[:, 1])))
 
 
 def _attributes(
@@ -98,8 +92,8 @@ def _attributes(
         )
         if lane != NO_LANE
     }
-    lanes = np.concatenate([_bounds(block)[0] for block in blocks])
-    bounds = np.concatenate([_bounds(block)[1] for block in blocks])
+    lanes = np.concatenate([bounds_of(block)[0] for block in blocks])
+    bounds = np.concatenate([bounds_of(block)[1] for block in blocks])
     order = np.argsort(lanes, kind="stable")
     distinct, begins = np.unique(lanes[order], return_index=True)
     seen = sample.by_lane()
@@ -137,10 +131,10 @@ def mentioned(
     tokens: set[float] = set()
     residuals: set[int] = set()
     for block in blocks:
-        lane, bound = _bounds(block)
-        lanes.update(np.unique(lane & at.LANE_MASK).tolist())
-        text = np.isin(lane & at.LANE_MASK, text_lanes) & np.isfinite(bound[:, 1])
+        lane, bound = bounds_of(block)
+        lanes.update(np.unique(lane & _MASK).tolist())
+        text = np.isin(lane & _MASK, text_lanes) & np.isfinite(bound[:, 1])
         for low, high in np.unique(bound[text], axis=0).tolist():
             tokens.update(float(token) for token in range(int(low), int(high) + 1))
-        residuals.update(np.unique(section32(block, at.RESIDUAL, int(block[at.ENTRIES]))).tolist())
+        residuals.update(np.unique(entries_of(block)[:-1, 2]).tolist())
     return lanes, tokens, residuals

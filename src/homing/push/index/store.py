@@ -24,9 +24,9 @@ import msgspec
 import numpy as np
 
 from homing.errors import CorruptSegment
+from homing.push.index.blocks import Words
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Vocabulary
-from homing.push.index.tail import Words
 
 MAGIC = b"HOMINGIX"
 _HEAD = struct.Struct("<8sIIQQ")

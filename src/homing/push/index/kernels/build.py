@@ -14,15 +14,14 @@ from homing.push.index.kernels.layout import (
     DEAD,
     DEADCOUNT,
     ENTRIES,
+    ENTRY,
     EXCLUDE,
-    FIRST,
     HASHMASK,
+    HEAD,
     ID,
-    LANE,
-    LIVE_WORDS,
+    LINE,
     MAX_DIMENSIONS,
     PAGES,
-    RESIDUAL,
     ROW_WORDS,
     ROWS,
     SLOT,
@@ -30,9 +29,8 @@ from homing.push.index.kernels.layout import (
     SLOTS,
     STRIP,
     STRIP_WORDS,
-    SUBS,
 )
-from homing.push.index.kernels.match import block_at
+from homing.push.index.kernels.machine import block_at
 
 HASH_SEED = np.uint64(0x9E3779B97F4A7C15)
 HASH_STEP = np.uint64(0xBF58476D1CE4E5B9)
@@ -51,17 +49,16 @@ def mix(x):
 @kernel("i8[::1](u8[::1])")
 def living(block):
     """How many entries, bounds and subscribers a block still has."""
-    block32 = block.view(np.uint32)
+    entry = block[np.int64(block[ENTRY]) :].view(np.uint32)
     dead = block[np.int64(block[DEAD]) :].view(np.uint8)
-    first, subs = 2 * np.int64(block[FIRST]), 2 * np.int64(block[SUBS])
     total = np.zeros(3, np.int64)
     for e in range(np.int64(block[ENTRIES])):
         alive = 0
-        for p in range(np.int64(block32[subs + e]), np.int64(block32[subs + e + 1])):
+        for p in range(np.int64(entry[4 * e + 1]), np.int64(entry[4 * e + 5])):
             alive += 1 - np.int64(dead[p])
         if alive:
             total[0] += 1
-            total[1] += np.int64(block32[first + e + 1]) - np.int64(block32[first + e])
+            total[1] += np.int64(entry[4 * e + 4]) - np.int64(entry[4 * e])
             total[2] += alive
     return total
 
@@ -69,25 +66,24 @@ def living(block):
 @kernel("void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],u4[::1],f8[::1],u8[::1])")
 def gather(block, used, first, subs, residual, lane, bound, ids):
     """Append the living part of a block; `used` counts entries, bounds and subscribers so far."""
-    block32 = block.view(np.uint32)
+    entry = block[np.int64(block[ENTRY]) :].view(np.uint32)
     blockf = block.view(np.float64)
     dead = block[np.int64(block[DEAD]) :].view(np.uint8)
-    first_at, subs_at = 2 * np.int64(block[FIRST]), 2 * np.int64(block[SUBS])
     n, b, s = used[0], used[1], used[2]
     for e in range(np.int64(block[ENTRIES])):
         before = s
-        for p in range(np.int64(block32[subs_at + e]), np.int64(block32[subs_at + e + 1])):
+        for p in range(np.int64(entry[4 * e + 1]), np.int64(entry[4 * e + 5])):
             if not dead[p]:
                 ids[s] = block[np.int64(block[ID]) + p]
                 s += 1
         if s == before:
             continue
         begin = b
-        for i in range(np.int64(block32[first_at + e]), np.int64(block32[first_at + e + 1])):
+        for i in range(np.int64(entry[4 * e]), np.int64(entry[4 * e + 4])):
             # Insertion by lane: duplicates are recognised however they were spelled.
             at = b
-            new = block32[2 * np.int64(block[LANE]) + i]
-            low = blockf[np.int64(block[BOUND]) + 2 * i]
+            source = np.int64(block[BOUND]) + 3 * i
+            new, low = block[source], blockf[source + 1]
             while at > begin and (
                 lane[at - 1] > new or (lane[at - 1] == new and bound[2 * at - 2] > low)
             ):
@@ -97,9 +93,9 @@ def gather(block, used, first, subs, residual, lane, bound, ids):
                 at -= 1
             lane[at] = new
             bound[2 * at] = low
-            bound[2 * at + 1] = blockf[np.int64(block[BOUND]) + 2 * i + 1]
+            bound[2 * at + 1] = blockf[source + 2]
             b += 1
-        residual[n] = block32[2 * np.int64(block[RESIDUAL]) + e]
+        residual[n] = entry[4 * e + 2]
         n += 1
         first[n] = b
         subs[n] = s
@@ -151,9 +147,9 @@ def leaders(hashes, order, first, residual, lane, bound):
     return leader
 
 
-@kernel("void(u4[::1],u4[::1],f8[::1],u4[::1],f8[::1],f8[::1],u2[:,::1],i4[:,::1])")
-def choose_access(first, lane, bound, cutstart, cuts, weight, spans, access):
-    """Each entry's two most selective lanes, and its codes on them.
+@kernel("void(u4[::1],u4[::1],f8[::1],u4[::1],f8[::1],f8[::1],u2[:,::1],i4[:,::1],f8[::1])")
+def choose_access(first, lane, bound, cutstart, cuts, weight, spans, access, shares):
+    """Each entry's two most selective lanes, its codes on them, and the share that passes the best.
 
     `weight[cutstart[l] + 2 l + k]` is the share of publications whose code on lane l is below k.
     Lane 0, which every publication has with code 0, stands in where there is no second one.
@@ -178,6 +174,7 @@ def choose_access(first, lane, bound, cutstart, cuts, weight, spans, access):
             elif share < second:
                 second = share
                 access[e, 1], spans[e, 2], spans[e, 3] = at, low, high
+        shares[e] = best
 
 
 @kernel("void(i8[::1],u4[::1],u4[::1],i8,i4[:,::1],i4[:,::1],i4[::1])")
@@ -244,10 +241,10 @@ def fill_rows(pages, rows, low, high, base, shift):
         word = rows + (slot >> 6)
         if low[slot] < 0:
             for r in range(ROWS):
-                pages[word + r * LIVE_WORDS] |= bit
+                pages[word + r * LINE] |= bit
         else:
             for r in range((low[slot] - base) >> shift, ((high[slot] - base) >> shift) + 1):
-                pages[word + r * LIVE_WORDS] |= bit
+                pages[word + r * LINE] |= bit
 
 
 @kernel(
@@ -270,9 +267,9 @@ def fill_pages(
             if mine[slot] >= 0:
                 pages[at + (slot >> 6)] |= np.uint64(1) << np.uint64(slot & 63)
         local = (access[page, 0] > 0) + (access[page, 1] > 0)
-        pages[at + LIVE_WORDS] = counts[page] | local << 32
-        about = at + LIVE_WORDS + 1
-        rows = about + counts[page]
+        pages[at + LINE] = counts[page] | local << 32
+        about = at + LINE + 1
+        rows = at + LINE + HEAD
         for d in range(counts[page]):
             wanted = dimensions[page, d]
             span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high)
@@ -328,28 +325,27 @@ def drift(block, weight, step):
 
     Looks at every `step`-th entry; `weight` as in choose_access, for the block's own cuts.
     """
-    block32 = block.view(np.uint32)
     blockf = block.view(np.float64)
     cuts = blockf[np.int64(block[CUT]) :]
-    cutstart = block32[2 * np.int64(block[CUTSTART]) :]
-    first, lane_at = 2 * np.int64(block[FIRST]), 2 * np.int64(block[LANE])
+    cutstart = block[np.int64(block[CUTSTART]) :].view(np.uint32)
+    entry = block[np.int64(block[ENTRY]) :].view(np.uint32)
     sums = np.zeros(2)
     strip = np.int64(block[STRIP])
     for e in range(0, np.int64(block[ENTRIES]), step):
         while np.int64(block[strip + STRIP_WORDS + 4]) <= e >> SLOT_BITS:
             strip += STRIP_WORDS
         current, best, second = 1.0, 1.0, 1.0
-        begin, end = np.int64(block32[first + e]), np.int64(block32[first + e + 1])
+        begin, end = np.int64(entry[4 * e]), np.int64(entry[4 * e + 4])
         if begin == end:
             continue
         for i in range(begin, end):
-            lane = np.int64(block32[lane_at + i])
+            at = np.int64(block[BOUND]) + 3 * i
+            lane = np.int64(block[at])
             if lane & EXCLUDE:
                 continue
             start, stop = np.int64(cutstart[lane]), np.int64(cutstart[lane + 1])
-            at = np.int64(block[BOUND]) + 2 * i
-            low = code_of(cuts, start, stop, blockf[at])
-            high = code_of(cuts, start, stop, blockf[at + 1])
+            low = code_of(cuts, start, stop, blockf[at + 1])
+            high = code_of(cuts, start, stop, blockf[at + 2])
             share = weight[start + 2 * lane + high + 1] - weight[start + 2 * lane + low]
             if lane == np.int64(block[strip]) or lane == np.int64(block[strip + 3]):
                 current *= share

@@ -14,7 +14,7 @@ from homing.push.index.kernels.layout import (
     CUT,
     CUTSTART,
     LANES,
-    LIVE_WORDS,
+    LINE,
     NONE,
 )
 
@@ -67,7 +67,7 @@ def encode(block, lanes, values, codes, rows):
                 code = code_of(blockf, start, end, value)
                 absent = value != value
                 codes[event, c] = ABSENT if absent else code
-                rows[event, c] = ABSENT_ROW if absent else (code >> shift) * LIVE_WORDS
+                rows[event, c] = ABSENT_ROW if absent else (code >> shift) * LINE
         else:
             for event in range(values.shape[0]):
                 codes[event, c] = ABSENT

@@ -5,28 +5,26 @@ of subscriptions that share it and, for the few that bounds alone cannot decide,
 residual check. The first words are the header: counts, then the word offset of each section.
 
     section   element        one per       meaning
-    FIRST     u32            entry + 1     where its bounds start
-    SUBS      u32            entry + 1     where its subscribers start
-    RESIDUAL  i32            entry         residual check to ask after the bounds, -1: none
-    LANE      u32            bound         the lane; | EXCLUDE: every value but `low` passes
-    BOUND     2 x f64        bound         low, high; both belong to the box
+    ENTRY     4 x u32        entry + 1     first bound, first subscriber, residual check, 0
+    BOUND     u64, 2 x f64   bound         lane, low, high; | EXCLUDE: all but `low` pass
     ID        u64            subscriber    the subscription's id
     DEAD      u8             subscriber    1 once it was removed
     SLOT      u32            hash cell     subscriber position + 1, 0: free; open addressing by id
     CUTSTART  u32            lane + 1      where the lane's cuts start
     CUT       f64            cut           a value's code is the number of cuts at or below it
-    STRIP     u64            5 per strip   lane a, low code a, high code a, lane b, first page
-    BOX       u16            4 per page    low and high code on lane a, on lane b
+    STRIP     5 x u64        strip + 1     lane a, low code a, high code a, lane b, first page
+    BOX       4 x u16        page          low and high code on lane a, on lane b
     PAGEAT    u64            page + 1      word offset of the page's body
     PAGE      u64            page          the bodies
 
 PLANNED in the header is a float: how far the plan was from the best one when it was made.
 
-A page is 256 entries (entry e is slot e % 256 of page e // 256). Its body: 4 words of live bits,
-the number of its dimensions, a descriptor for each (lane | base code << 32 | shift << 48), then for
-each dimension 65 rows of 4 words. Row r of a dimension has the bit of a slot set when the slot
-accepts some value whose bucket is r; row 64 is for publications without a value in that lane. A
-publication ANDs one row per dimension: the bits that stay are the candidates.
+A page is 512 entries (entry e is slot e % 512 of page e // 512). Its body is a whole number of
+cache lines: one of live bits; a head with the number of dimensions (| how many of them have buckets
+of their own << 32) and a descriptor for each (lane | base code << 32 | shift << 48); then for each
+dimension 65 rows of one line. Row r of a dimension has the bit of a slot set when the slot accepts
+some value whose bucket is r; row 64 is for publications without a value in that lane. A publication
+ANDs one row per dimension: the bits that stay are the candidates.
 
 A block without pages (the one that takes new subscriptions) is scanned entry by entry.
 """
@@ -47,10 +45,7 @@ VERSION = 1
     HASHMASK,
     DEADCOUNT,
     PLANNED,
-    FIRST,
-    SUBS,
-    RESIDUAL,
-    LANE,
+    ENTRY,
     BOUND,
     ID,
     DEAD,
@@ -61,19 +56,22 @@ VERSION = 1
     BOX,
     PAGEAT,
     PAGE,
-) = range(25)
+) = range(22)
 HEADER = 32
 
-SLOTS = 256
-SLOT_BITS = 8
-LIVE_WORDS = 4
+SLOTS = 512
+SLOT_BITS = 9
+# One row is one cache line of 64 bytes; blocks start on a line, and so does every row.
+LINE = 8
 BUCKETS = 64
 ROWS = BUCKETS + 1
-ROW_WORDS = ROWS * LIVE_WORDS
-ABSENT_ROW = BUCKETS * LIVE_WORDS
+ROW_WORDS = ROWS * LINE
+ABSENT_ROW = BUCKETS * LINE
 STRIP_WORDS = 5
-# Rows for more lanes than this cost more memory than the candidates they would save.
-MAX_DIMENSIONS = 12
+# Rows for more lanes than this cost more memory than the candidates they would save. Count and
+# descriptors take two lines of head.
+MAX_DIMENSIONS = 15
+HEAD = 16
 # Codes must fit 16 bits beside ABSENT; a thousand quantiles put a 0.1 % range into its own bucket.
 MAX_CUTS = 1023
 ABSENT = 65535

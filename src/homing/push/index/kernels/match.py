@@ -9,9 +9,6 @@ same columns of `codes` hold the values' codes for the block at hand.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, types  # type: ignore[attr-defined]
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from homing.push.index.kernels.codes import encode
 from homing.push.index.kernels.jit import kernel
@@ -22,14 +19,15 @@ from homing.push.index.kernels.layout import (
     CANDIDATES,
     DEAD,
     ENTRIES,
+    ENTRY,
     FALSE_CANDIDATES,
-    FIRST,
+    HEAD,
     ID,
-    LANE,
     LANE_MASK,
-    LIVE_WORDS,
+    LINE,
     MATCHES,
     MAX_CUTS,
+    MAX_DIMENSIONS,
     NO_RESIDUAL,
     NONE,
     PAGE,
@@ -37,46 +35,19 @@ from homing.push.index.kernels.layout import (
     PAGES,
     PAGES_VISITED,
     PENDING,
-    RESIDUAL,
     ROW_WORDS,
     SLOT_BITS,
     SLOTS,
     STRIP,
     STRIP_WORDS,
     STRIPS,
-    SUBS,
 )
+from homing.push.index.kernels.machine import and_lines, block_at, lowest_bit
 
 U0, U1, U2, U3, U4, U5, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 8, 32, 48))
-LANE_BITS = np.uint64(LANE_MASK)
+U_LINE, U_HEAD, U_ROWS = np.uint64(LINE), np.uint64(HEAD), np.uint64(ROW_WORDS)
 LOW_HALF, CODE_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
-ROW_STEP = np.uint64(ROW_WORDS)
-
-
-@intrinsic
-def _pointer(_typing, _address):
-    """A pointer from the address kept in the table of blocks."""
-
-    def generate(_context, builder, _signature, args):
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.uint64), generate
-
-
-@intrinsic
-def lowest_bit(_typing, _word):
-    """The index of the lowest set bit, as one instruction."""
-
-    def generate(_context, builder, _signature, args):
-        return builder.cttz(args[0], cgutils.true_bit)
-
-    return types.uint64(types.uint64), generate
-
-
-@kernel()
-def block_at(table, i):
-    """Block number i of a table of (address, words) pairs."""
-    return carray(_pointer(table[2 * i]), (np.int64(table[2 * i + 1]),), np.uint64)
+LANE_BITS = np.uint64(LANE_MASK)
 
 
 @kernel()
@@ -88,7 +59,8 @@ def probe(block, column, codes, rows, pages, hits, begin, end, entries, events):
     """
     width = np.uint64(codes.shape[1])
     flat_codes, flat_rows = codes.reshape(-1), rows.reshape(-1)
-    bodies = block[PAGE]
+    lines = np.empty(1 + MAX_DIMENSIONS, np.uint64)
+    left = np.empty(LINE, np.uint64)
     page_at = block[PAGEAT]
     room = entries.size - SLOTS
     count = 0
@@ -96,39 +68,30 @@ def probe(block, column, codes, rows, pages, hits, begin, end, entries, events):
         if count > room:
             return k, count
         page, event = np.uint64(pages[k]), np.uint64(hits[k])
-        at = bodies + block[page_at + page]
-        w0, w1, w2, w3 = block[at], block[at + U1], block[at + U2], block[at + U3]
-        sizes = block[at + U4]
-        d = at + U5
-        local = d + (sizes >> U32)
-        last = d + (sizes & LOW_HALF)
-        row0 = last
+        at = block[PAGE] + block[page_at + page]
+        lines[0] = at
+        sizes = block[at + U_LINE]
+        local, last = sizes >> U32, sizes & LOW_HALF
+        row = at + U_LINE + U_HEAD
         me = event * width
+        d = U0
         while d < local:
-            descriptor = block[d]
-            code = np.uint64(flat_codes[me + np.uint64(column[descriptor & LOW_HALF])])
-            row = row0 + U4 * ((code - ((descriptor >> U32) & CODE_BITS)) >> (descriptor >> U48))
-            w0 &= block[row]
-            w1 &= block[row + U1]
-            w2 &= block[row + U2]
-            w3 &= block[row + U3]
-            row0 += ROW_STEP
+            about = block[at + U_LINE + U1 + d]
+            code = np.uint64(flat_codes[me + np.uint64(column[about & LOW_HALF])])
+            bucket = (code - ((about >> U32) & CODE_BITS)) >> (about >> U48)
             d += U1
-        while d < last and (w0 | w1 | w2 | w3) != U0:
-            row = row0 + np.uint64(flat_rows[me + np.uint64(column[block[d]])])
-            w0 &= block[row]
-            w1 &= block[row + U1]
-            w2 &= block[row + U2]
-            w3 &= block[row + U3]
-            row0 += ROW_STEP
+            lines[d] = row + U_LINE * bucket
+            row += U_ROWS
+        while d < last:
+            lane = block[at + U_LINE + U1 + d]
             d += U1
-        if (w0 | w1 | w2 | w3) == U0:
-            continue
-        base_entry = np.int64(page) << SLOT_BITS
-        for w in range(LIVE_WORDS):
-            bits = w0 if w == 0 else w1 if w == 1 else w2 if w == 2 else w3
+            lines[d] = row + np.uint64(flat_rows[me + np.uint64(column[lane])])
+            row += U_ROWS
+        and_lines(block, lines, np.int64(last + U1), left)
+        for w in range(LINE):
+            bits = left[w]
             while bits != U0:
-                entries[count] = base_entry + 64 * w + np.int64(lowest_bit(bits))
+                entries[count] = (np.int64(page) << SLOT_BITS) + 64 * w + np.int64(lowest_bit(bits))
                 events[count] = event
                 count += 1
                 bits &= bits - U1
@@ -147,30 +110,29 @@ def verify(block, column, values, entries, events, count, found, owners, pending
     dead = block.view(np.uint8)
     width = np.uint64(values.shape[1])
     flat = values.reshape(-1)
-    first_at, subs_at = U2 * block[FIRST], U2 * block[SUBS]
-    residual_at, lane_at = U2 * block[RESIDUAL], U2 * block[LANE]
-    bound_at, id_at, dead_at = block[BOUND], block[ID], U8 * block[DEAD]
+    entry_at, bound_at = U2 * block[ENTRY], block[BOUND]
+    id_at, dead_at = block[ID], U8 * block[DEAD]
     matched, postponed = counters[MATCHES], counters[PENDING]
     false = 0
     for k in range(count):
-        entry, event = np.uint64(entries[k]), np.uint64(events[k])
-        i, end = np.uint64(block32[first_at + entry]), np.uint64(block32[first_at + entry + U1])
+        event = np.uint64(events[k])
+        entry = entry_at + U4 * np.uint64(entries[k])
+        i = bound_at + U3 * np.uint64(block32[entry])
+        end = bound_at + U3 * np.uint64(block32[entry + U4])
         passes = True
         while i < end:
-            lane = np.uint64(block32[lane_at + i])
+            lane = block[i]
             value = flat[event * width + np.uint64(column[lane & LANE_BITS])]
-            low, high = blockf[bound_at + U2 * i], blockf[bound_at + U2 * i + U1]
             # NaN, which stands for no value, fails a bound and passes an exclusion.
-            if (low <= value <= high) == (lane > LANE_BITS):
+            if (blockf[i + U1] <= value <= blockf[i + U2]) == (lane > LANE_BITS):
                 passes = False
                 break
-            i += U1
+            i += U3
         if not passes:
             false += 1
             continue
-        residual = block32[residual_at + entry]
-        begin, end = np.uint64(block32[subs_at + entry]), np.uint64(block32[subs_at + entry + U1])
-        for p in range(begin, end):
+        residual = block32[entry + U2]
+        for p in range(np.uint64(block32[entry + U1]), np.uint64(block32[entry + U5])):
             if dead[dead_at + p]:
                 continue
             if residual == NO_RESIDUAL:
