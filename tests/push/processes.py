@@ -1,0 +1,87 @@
+"""Push plane nodes as real processes, on free ports, reaped whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import TracebackType
+
+KINDS = ("connector", "dispatcher", "matcher")
+# Ports 7001 to 7007 are moved together; the offset must leave all of them free.
+_PORTS = range(7001, 7008)
+_READY_SECONDS = 60.0
+
+
+def free_offset() -> int:
+    """A port offset at which nothing listens, below the ports that the kernel gives out."""
+    while True:
+        offset = random.randrange(3_000, 24_000)
+        if all(_is_free(port + offset) for port in _PORTS):
+            return offset
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class Processes:
+    """One node of each kind, each with its own id and journal below one directory."""
+
+    def __init__(self, directory: Path, *settings: str) -> None:
+        self.data = directory / "data"
+        self.offset = free_offset()
+        self._settings = [word for text in settings for word in ("--set", text)]
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+
+    def port(self, default: int) -> str:
+        return f"127.0.0.1:{default + self.offset}"
+
+    def token_key(self) -> bytes:
+        return (self.data / "token.key").read_bytes().strip()
+
+    async def __aenter__(self) -> Processes:
+        await asyncio.gather(*[self.start(kind) for kind in KINDS])
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name in list(self._running):
+            await self.kill(name)
+
+    async def start(self, kind: str) -> None:
+        """Start a node and wait for its ready line."""
+        words = [kind, "--port-offset", str(self.offset), "--data", str(self.data)]
+        process = self._running[kind] = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "homing.cli",
+            *words,
+            *self._settings,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), _READY_SECONDS)
+        assert line.startswith(b"ready " + kind.encode()), line
+
+    async def kill(self, kind: str, how: signal.Signals = signal.SIGKILL) -> int:
+        """End a node; its exit code."""
+        process = self._running.pop(kind)
+        if process.returncode is None:
+            process.send_signal(how)
+        return await process.wait()
