@@ -56,12 +56,18 @@ def journals(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def segments(directory: Path, on_damage: OnDamage = strict) -> list[Segment]:
-    """A journal's segments, oldest first; those without a header are reported and left out."""
+def segments(directory: Path, on_damage: OnDamage = strict, start: int = 0) -> list[Segment]:
+    """A journal's segments, oldest first; those without a header are reported and left out.
+
+    Only those that may hold number `start` or a later one are opened: a week of a quiet node
+    is ten thousand segments.
+    """
     paths = [directory / name for name in segment_names(os.listdir(directory))]
     found: list[Segment] = []
     for path, following in pairwise([*paths, None]):
         assert path is not None
+        if following is not None and int(following.stem) <= start:
+            continue
         try:
             header = _header(path)
         except FileNotFoundError:  # retention was quicker than we
@@ -128,9 +134,7 @@ def records_of(segment: Segment, block: Block, on_damage: OnDamage = strict) -> 
 
 def read(directory: Path, start: int = 1, on_damage: OnDamage = strict) -> Iterator[Record]:
     """Every event of one node's journal from number `start` on."""
-    for segment in segments(directory, on_damage):
-        if segment.until is not None and segment.until <= start:
-            continue
+    for segment in segments(directory, on_damage, start):
         for block in blocks(segment, on_damage):
             if block.first + block.count > start:
                 found = records_of(segment, block, on_damage)
@@ -149,9 +153,9 @@ class Tail:
 
     def poll(self) -> list[Record]:
         """What is new; at most one segment's worth at a time, to keep memory small."""
-        for segment in segments(self._directory, self._on_damage):
+        for segment in segments(self._directory, self._on_damage, self.number + 1):
             first = segment.header.first
-            if first < self._segment or (segment.until or self.number + 2) <= self.number + 1:
+            if first < self._segment:
                 continue
             if first > self._segment:
                 self._segment, self._at = first, BLOCKS_AT

@@ -99,7 +99,7 @@ def _ranges(
     on_damage: OnDamage,
 ) -> Iterator[Range]:
     """One range a block, from a position to another or to the end."""
-    for segment in segments(directory, on_damage):
+    for segment in segments(directory, on_damage, position["segment"]):
         first = segment.header.first
         if first < position["segment"] or (until is not None and first > until["segment"]):
             continue

@@ -182,7 +182,8 @@ def read_partition(asked: Asked, partition: InputPartition | None) -> Iterator[p
 def read_range(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
     """A range's events as batches: from the Parquet copy where there is one."""
     path = Path(piece.path)
-    segment = next((each for each in segments(path.parent) if each.path == path), None)
+    near = segments(path.parent, asked.on_damage, int(path.stem))
+    segment = next((each for each in near if each.path == path), None)
     if segment is None:
         asked.on_damage(CorruptSegment(piece.path, piece.start, "removed before it was read"))
         return
