@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import partial
 from typing import Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from homing.ports import Link
 from homing.testing import (
     Conditions,
     Disconnect,
@@ -16,6 +20,7 @@ from homing.testing import (
     Partition,
     Pause,
     Probe,
+    SimHost,
     Simulation,
     Slow,
 )
@@ -177,6 +182,62 @@ def test_a_disconnect_asked_for_is_not_dialled_again() -> None:
     assert sim.nodes["server"].role.links == []
     assert sim.nodes["server"].role.events[-1][1] == "closed"
     assert [what for _, what in sim.nodes["client"].role.events] == ["opened"]
+
+
+def test_a_dial_given_up_in_mid_handshake_leaves_no_link() -> None:
+    sim = pair(conditions=Conditions(line=Line(delay=0.1, jitter=0.0)))
+    sim.at(0.35, lambda: sim.nodes["client"].host.disconnect("back", SERVER))
+    sim.run(until=0.34)
+    assert len(sim.nodes["server"].role.links) == 1
+    assert sim.nodes["client"].role.links == []
+    sim.run(until=10.0)
+    assert sim.nodes["client"].role.events == []
+    assert [what for _, what in sim.nodes["server"].role.events] == ["opened", "closed"]
+    assert not sim.nodes["server"].host.links
+    assert not sim.nodes["client"].host.links
+
+
+class Streamer(Probe):
+    """Counts up on every link it gets, naming the link."""
+
+    def __init__(self, host: SimHost) -> None:
+        super().__init__(host, {"back": SERVER})
+        self.names = 0
+        self.sent = 0
+        host.later(0.0, "send")
+
+    def opened(self, link: Link, now: float) -> None:
+        super().opened(link, now)
+        self.names += 1
+        self.sent = 0
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if self.send(b"%d/%d/%d" % (self.host.life, self.names, self.sent)):
+            self.sent += 1
+        self.host.later(now + 0.02, "send")
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_whatever_happens_a_link_delivers_a_prefix_in_order(seed: int) -> None:
+    plan = FaultPlan.random(seed, ["server", "client"], until=30.0, every=0.7, longest=20.0)
+    sim = Simulation(seed, plan, Conditions(patience=4.0))
+    got: list[bytes] = []
+
+    class Server(Probe):
+        def receive(self, link: Link, message: bytes, now: float) -> None:
+            got.append(message)
+
+    sim.node("server", Server, listen={"front": SERVER})
+    sim.node("client", Streamer)
+    sim.run(until=45.0)
+    expected: dict[bytes, int] = {}
+    for message in got:
+        name, _, number = message.rpartition(b"/")
+        assert int(number) == expected.get(name, 0), f"{message!r} out of order"
+        expected[name] = int(number) + 1
+    assert got, "nothing ever arrived"
+    assert len(sim.nodes["server"].role.links) == len(sim.nodes["client"].role.links) == 1
 
 
 def test_a_link_closed_by_the_listener_is_dialled_again_after_what_was_sent() -> None:

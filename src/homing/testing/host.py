@@ -103,7 +103,7 @@ class SimHost:
         if dial is not None:
             dial.wanted = False
             if dial.link is not None:
-                dial.link.close("disconnect")
+                dial.link.give_up()
 
     def later(self, deadline: float, key: Hashable) -> None:
         """Wake the role at or soon after `deadline`."""
@@ -149,11 +149,11 @@ class SimHost:
             dial.attempt += 1
             self.sim.network.dial(dial)
 
-    def redial(self, dial: Dial, after: float = 0.0) -> None:
-        """Try again after `after` seconds and a back-off that doubles."""
+    def redial(self, dial: Dial) -> None:
+        """Try again after a back-off that doubles."""
         pause = dial.backoff * (0.5 + self.random.random())
         dial.backoff = min(dial.backoff * 2, self.sim.conditions.backoff[1])
-        self.sim.push(self.now + after + pause, self, self._dial, dial)
+        self.sim.push(self.now + pause, self, self._dial, dial)
 
     def accept(self, link: SimLink) -> None:
         """A connection is there for the role to use."""

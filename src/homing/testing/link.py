@@ -79,6 +79,15 @@ class SimLink(Link):
             self.host.sim.push(self._arrival(0), other.host, other._hangup, reason)
             self.host.forget(self)
 
+    def give_up(self) -> None:
+        """No longer wanted, maybe before the handshake was done."""
+        if self.open:
+            self.close("disconnect")
+        elif not self.over:
+            self.vanish()
+            self.host.forget(self)
+            self.host.lose(self, "given up")
+
     @property
     def backlog(self) -> int:
         """Bytes sent and not yet arrived, beyond what a socket's buffer would hide."""
