@@ -16,7 +16,6 @@ from homing.push.subscription import parse_fields
 from homing.push.values import Field, Value
 from tests.push.index.strategies import attributes, subscriptions
 
-
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
 
