@@ -247,11 +247,18 @@ def test_state_is_published_on_change_and_on_every_heartbeat() -> None:
 
 def test_a_state_of_no_peer_of_ours_is_not_heard() -> None:
     mesh = Mesh()
-    state = State(b"mallory", 5, {"echo": 5})
-    mesh.broker.receive(mesh.feeds[b"n"], mdp_peers.write(state), mesh.now)
+    for name in (b"mallory", b"s"):
+        state = State(name, 5, {"echo": 5})
+        mesh.broker.receive(mesh.feeds[b"n"], mdp_peers.write(state), mesh.now)
     mesh.broker.receive(mesh.feeds[b"n"], b"\x00\x01x", mesh.now)
     mesh.ask(mesh.client())
     assert mesh.reposted(b"n") == []
+    assert mesh.reposted(b"s") == []
+
+
+def test_a_broker_under_another_name_than_configured_is_hung_up_on() -> None:
+    mesh = Mesh()
+    assert mesh.link("cloudbe/n", b"s").reason is not None
 
 
 def test_two_requests_of_one_client_are_told_apart_at_a_peer() -> None:

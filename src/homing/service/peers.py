@@ -49,20 +49,23 @@ class PeerLink:
 class StateFeed:
     """Our statefe's link to a peer's statebe."""
 
-    __slots__ = ("_broker",)
+    __slots__ = ("_broker", "_known_as")
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, known_as: bytes) -> None:
         self._broker = broker
+        self._known_as = known_as
 
     def receive(self, image: bytes, now: float) -> None:
-        """S1; from a broker that is no peer of ours it is not heard."""
+        """S1; a peer speaks for itself alone."""
         try:
             state = mdp_peers.read_state(image)
         except RemoteProtocolError:
             self._broker.record.malformed += 1
             return
         peer = self._broker.federation.peers.get(state.broker)
-        if peer is not None and len(state.services) <= self._broker.policy.max_services:
+        if peer is None or state.broker != self._known_as:
+            return
+        if len(state.services) <= self._broker.policy.max_services:
             peer.publish(state, now)
             self._broker.core.pump_hungry(now)
 

@@ -99,15 +99,15 @@ class Broker:
 
     def opened(self, link: Link, now: float) -> None:
         """A peer finished its handshake."""
-        plug = link.plug.partition("/")[0]  # a peer's own: cloudbe/NAME, statefe/NAME
+        plug, _, known_as = link.plug.partition("/")  # a peer's own: cloudbe/NAME, statefe/NAME
         if plug in ("localfe", "localbe"):
             link.state = self._returned(link) or Newcomer(self, link)
         elif plug == "cloudfe":
             self._origin_opened(link)
         elif plug == "cloudbe":
-            self._peer_opened(link, now)
+            self._peer_opened(link, known_as.encode(), now)
         elif plug == "statefe":
-            link.state = StateFeed(self)
+            link.state = StateFeed(self, known_as.encode())
         elif plug == "statebe":
             self._watchers[link] = None
             self._published = b""  # it has not subscribed yet: tell all again in a moment
@@ -312,8 +312,8 @@ class Broker:
         else:
             link.close("denied")
 
-    def _peer_opened(self, link: Link, now: float) -> None:
-        peer = self.federation.reached(link)
+    def _peer_opened(self, link: Link, known_as: bytes, now: float) -> None:
+        peer = self.federation.reached(link) if link.peer == known_as else None
         if peer is None:
             link.close("not the peer that was configured")
             return
