@@ -21,6 +21,7 @@ from homing.errors import SubscriptionError
 from homing.push.index import kernels as compiled
 from homing.push.index import store
 from homing.push.index.blocks import Words, dead_of, ids_of
+from homing.push.index.columns import Columns
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Vocabulary
 from homing.push.index.merge import Size, choose_merge
@@ -166,38 +167,45 @@ class Index:
 
     def match_batch(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:
         """All matches of many publications: those of rows[i] are ids[offsets[i]:offsets[i + 1]]."""
+        return self._match_chunks(rows, self._matrix_of_rows)
+
+    def match_columns(self, columns: Mapping[str, object]) -> tuple[Offsets, Ids]:
+        """The same for a batch given as one array per attribute; see columns.py."""
+        return self._match_chunks(Columns(columns), self._matrix_of_columns)
+
+    def _match_chunks(self, rows: Any, matrix_of: Any) -> tuple[Offsets, Ids]:
         counts: list[npt.NDArray[np.int64]] = []
         ids: list[Ids] = []
-        for begin in range(0, len(rows), CHUNK):
-            self._match_chunk(rows[begin : begin + CHUNK], counts, ids)
+        waiting = [rows[begin : begin + CHUNK] for begin in range(0, len(rows), CHUNK)][::-1]
+        while waiting:
+            chunk = waiting.pop()
+            view, lanes, matrix, known = matrix_of(chunk)
+            found = self._found(view, lanes, matrix, known)
+            if found is None:
+                half = len(chunk) // 2
+                waiting += [chunk[half:], chunk[:half]]
+                continue
+            self._learn(lanes, matrix)
+            offsets, sorted_ids = self._sorted(found, chunk)
+            counts.append(np.diff(offsets))
+            ids.append(sorted_ids)
         offsets = np.zeros(len(rows) + 1, np.int64)
         if counts:
             np.cumsum(np.concatenate(counts), out=offsets[1:])
         return offsets, np.concatenate(ids) if ids else np.empty(0, np.uint64)
 
-    def _match_chunk(
-        self,
-        rows: Sequence[Mapping[str, Value]],
-        counts: list[npt.NDArray[np.int64]],
-        ids: list[Ids],
-    ) -> None:
+    def _matrix_of_rows(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Any, ...]:
         lanes, values, ends = array("i"), array("d"), array("q")
         with self._lock:
             for row in rows:
                 self._vocabulary.row(row, lanes, values)
                 ends.append(len(lanes))
             view, known = self._view, self._vocabulary.lanes
-        numbers, matrix = as_matrix(lanes, values, ends)
-        found = self._found(view, numbers, matrix, known)
-        if found is None:
-            half = len(rows) // 2
-            self._match_chunk(rows[:half], counts, ids)
-            self._match_chunk(rows[half:], counts, ids)
-            return
-        self._learn(lanes, values, ends)
-        offsets, sorted_ids = self._sorted(found, rows)
-        counts.append(np.diff(offsets))
-        ids.append(sorted_ids)
+        return (view, *as_matrix(lanes, values, ends), known)
+
+    def _matrix_of_columns(self, rows: Columns) -> tuple[Any, ...]:
+        with self._lock:
+            return (self._view, *rows.matrix(self._vocabulary), self._vocabulary.lanes)
 
     def _found(
         self,
@@ -254,12 +262,12 @@ class Index:
 
     # --- upkeep ----------------------------------------------------------------------------
 
-    def _learn(self, lanes: array[int], values: array[float], ends: Sequence[int]) -> None:
+    def _learn(self, lanes: npt.NDArray[np.int32], matrix: npt.NDArray[np.float64]) -> None:
         before = self.publications
-        self.publications += len(ends)
-        for i in range(-before % SAMPLE_EVERY, len(ends), SAMPLE_EVERY):
-            begin = ends[i - 1] if i else 0
-            self._sample.add(lanes[begin : ends[i]], values[begin : ends[i]])
+        self.publications += len(matrix)
+        for row in matrix[-before % SAMPLE_EVERY :: SAMPLE_EVERY, at.NONE + 1 :]:
+            there = ~np.isnan(row)
+            self._sample.add(lanes[there], row[there])
         self._consider_plan()
 
     def _consider_plan(self) -> None:

@@ -9,7 +9,6 @@ so much worse than a fresh one that building it again pays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +45,7 @@ class Sample:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def add(self, lanes: Sequence[int], values: Sequence[float]) -> None:
+    def add(self, lanes: npt.ArrayLike, values: npt.ArrayLike) -> None:
         """Remember one publication, forgetting the oldest."""
         if len(self._lanes) < SAMPLE:
             self._lanes.append(np.array(lanes, np.int32))

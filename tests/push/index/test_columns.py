@@ -1,0 +1,109 @@
+"""A batch as columns gives what the same batch gives as rows."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from homing.errors import SubscriptionError
+from homing.push.index import Index, Oracle
+from homing.push.index import kernels as compiled
+from homing.push.subscription import parse_fields
+from homing.push.values import Value
+from tests.push.index.test_index import churn
+
+KINDS = {"a": "int", "b": "float", "c": "text", "d": "bool", "e": "float", "f": "text"}
+
+
+@pytest.fixture(scope="module")
+def filled() -> tuple[Index, Oracle]:
+    compiled.load()
+    index, oracle = Index(background=False), Oracle()
+    churn(index, oracle, random.Random(1), 2500, 2000)
+    big = parse_fields({"a": {"use": 2, "low": 2**53 + 1}})
+    index.add(9000, big)
+    oracle.add(9000, big)
+    index.compact()
+    churn(index, oracle, random.Random(2), 200, 2000)
+    return index, oracle
+
+
+def columns(chance: random.Random, count: int) -> dict[str, list[Value | None]]:
+    def value(kind: str) -> Value | None:
+        if chance.random() < 0.1:
+            return None
+        if kind == "int":
+            return chance.choice([chance.randint(0, 120), 2**53 + chance.randint(0, 2)])
+        if kind == "float":
+            return round(chance.random() * 120, 2)
+        return f"s{chance.randint(0, 25)}" if kind == "text" else chance.random() < 0.5
+
+    return {name: [value(kind) for _ in range(count)] for name, kind in KINDS.items()}
+
+
+def masked(values: list[Value | None]) -> object:
+    filler = next(value for value in values if value is not None)
+    return np.ma.masked_array(
+        np.array([filler if value is None else value for value in values]),
+        [value is None for value in values],
+    )
+
+
+@pytest.mark.parametrize("form", ["list", "arrow", "masked"])
+def test_columns_answer_as_rows(filled: tuple[Index, Oracle], form: str) -> None:
+    index, oracle = filled
+    plain = columns(random.Random(3), 50)
+    turn = {"list": list, "arrow": pa.array, "masked": masked}[form]
+    offsets, ids = index.match_columns({name: turn(column) for name, column in plain.items()})
+    for i in range(50):
+        row = {name: column[i] for name, column in plain.items()}
+        there = {name: value for name, value in row.items() if value is not None}
+        assert sorted(ids[offsets[i] : offsets[i + 1]].tolist()) == oracle.match(there)
+
+
+def test_more_than_a_chunk_and_chunked_arrow_arrays(filled: tuple[Index, Oracle]) -> None:
+    index, _ = filled
+    plain = columns(random.Random(4), 2500)
+    rows = [
+        {name: value for name, column in plain.items() if (value := column[i]) is not None}
+        for i in range(2500)
+    ]
+    halves = {
+        name: pa.chunked_array([pa.array(column[:1000]), pa.array(column[1000:])])
+        for name, column in plain.items()
+    }
+    offsets, ids = index.match_columns(halves)
+    expected_offsets, expected = index.match_batch(rows)
+    assert offsets.tolist() == expected_offsets.tolist()
+    for i in range(0, 2500, 50):
+        here = slice(offsets[i], offsets[i + 1])
+        assert sorted(ids[here].tolist()) == sorted(expected[here].tolist())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"a": [1.0, float("nan")]},
+        {"a": np.array([1.0, np.inf])},
+        {"a": [1, "x"]},
+        {"a": [True, 1]},
+        {"a": [1, 2], "b": [1]},
+        {"a": [[1], [2]]},
+    ],
+)
+def test_columns_without_meaning_are_refused(
+    filled: tuple[Index, Oracle], bad: dict[str, object]
+) -> None:
+    with pytest.raises(SubscriptionError):
+        filled[0].match_columns(bad)
+
+
+def test_no_columns_and_no_rows(filled: tuple[Index, Oracle]) -> None:
+    forms: list[dict[str, object]] = [{}, {"a": []}, {"c": pa.array([], pa.string())}]
+    for empty in forms:
+        offsets, ids = filled[0].match_columns(empty)
+        assert offsets.tolist() == [0]
+        assert ids.tolist() == []
