@@ -277,15 +277,15 @@ async def test_a_silent_broker_is_given_up() -> None:
 @on_loop
 async def test_a_slow_broker_that_answers_pings_is_not_given_up() -> None:
     fake = FakeBroker(lambda images: [])
-    async with fake.listening(), homing.Client(fake.endpoint, heartbeat=0.02) as client:
+    async with fake.listening(), homing.Client(fake.endpoint, heartbeat=0.1) as client:
         with pytest.raises(RequestTimeout):
-            await client.request("echo", timeout=0.5)
+            await client.request("echo", timeout=1.0)
         assert fake.connections == 1
 
 
 @on_loop
 async def test_an_idle_client_is_not_hung_up_on() -> None:
-    async with stage(heartbeat=0.05) as client:
+    async with stage(heartbeat=0.1) as client:
         assert await client.request("wait", 0.3, returns=float) == 0.3  # PINGs were sent
         before = client._lifeline._stream
         await asyncio.sleep(0.5)
@@ -386,7 +386,7 @@ async def test_a_wrong_password_is_told_at_once() -> None:
 @on_loop
 async def test_requests_through_a_libzmq_broker(dialect: str) -> None:
     with majordomo() as theirs:
-        worker = homing.Worker(theirs.endpoint, dialect=dialect, heartbeat=0.1)
+        worker = homing.Worker(theirs.endpoint, dialect=dialect, heartbeat=0.4)
 
         @worker.service("echo")
         async def echo(body: bytes) -> bytes:

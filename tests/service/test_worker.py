@@ -124,15 +124,15 @@ async def test_a_worker_for_any_service() -> None:
 
 @on_loop
 async def test_a_long_request_is_not_a_dead_worker() -> None:
-    async with broker(heartbeat=0.05) as running:
-        worker = homing.Worker(running.localbe, heartbeat=0.05)
+    async with broker(heartbeat=0.2) as running:
+        worker = homing.Worker(running.localbe, heartbeat=0.2)
         runs = 0
 
         @worker.service("slow")
         async def slow(body: bytes) -> bytes:
             nonlocal runs
             runs += 1
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(1.3)
             return body
 
         async with serving(worker), client_of(running) as client:
