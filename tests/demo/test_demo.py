@@ -23,7 +23,8 @@ def _demo(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    ran = _demo("--requests", "3000", "--data", str(tmp_path / "kept"))
+    few = ["--requests", "3000", "--subscribers", "100", "--publications", "400"]
+    ran = _demo(*few, "--no-spark", "--data", str(tmp_path / "kept"))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     answered = re.search(
         r"answered +3,000 \(paris ([\d,]+), lyon ([\d,]+)\), 0 mixed up", ran.stdout
@@ -32,10 +33,18 @@ def test_a_whole_run(tmp_path: Path) -> None:
     paris, lyon = (int(number.replace(",", "")) for number in answered.groups())
     assert paris + lyon == 3000
     assert lyon > 300, "the busy site spills to its peer"
+    assert "0 missing, 0 uncalled for" in ran.stdout
+    assert re.search(r"asked for +[1-9]\d*", ran.stdout), "somebody was to get something"
     assert "0 lost, 0 ended twice" in ran.stdout
     assert ran.stdout.endswith("nothing was lost\n")
     assert ran.stderr == ""
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"paris", "lyon"}
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {
+        "paris",
+        "lyon",
+        "matcher",
+        "dispatcher",
+        "connector",
+    }
 
 
 @pytest.mark.parametrize("words", [["--requests", "1"], ["--requests", "many"]])

@@ -93,6 +93,11 @@ def _parts(name: str, modules: list[str], install: str, required: bool = False) 
 
 
 def _java(_config: Config) -> Iterator[Finding]:
+    yield find_java()
+
+
+def find_java() -> Finding:
+    """The Java that Spark would use."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else "java"
     fix = f"install Java {MIN_JAVA} or newer (Debian: apt-get install openjdk-17-jre-headless)"
@@ -101,14 +106,12 @@ def _java(_config: Config) -> Iterator[Finding]:
             [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
-        yield Finding("java", "lacking", "none; the Spark pipeline needs it", fix)
-        return
+        return Finding("java", "lacking", "none; the Spark pipeline needs it", fix)
     found = re.search(r'version "(\d+)(?:\.(\d+))?', told)
     major = 0 if found is None else int(found[2] or 0) if found[1] == "1" else int(found[1])
     if major >= MIN_JAVA:
-        yield Finding("java", "ok", told.splitlines()[0])
-    else:
-        yield Finding("java", "lacking", f"{major or told.strip()[:60]}: too old for Spark", fix)
+        return Finding("java", "ok", told.splitlines()[0])
+    return Finding("java", "lacking", f"{major or told.strip()[:60]}: too old for Spark", fix)
 
 
 def _descriptors(_config: Config) -> Iterator[Finding]:

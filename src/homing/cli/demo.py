@@ -1,29 +1,42 @@
 """Run the main job on this machine: a small fabric of real processes, loaded, hurt and audited.
 
 Two federated brokers, paris and lyon. All clients ask paris, which has too few workers, so that
-requests spill over to lyon; half-way a worker is killed with -9. Then the journals are audited:
-every request ended exactly once. All figures are measured in the run; it takes some seconds,
-uses free ports and leaves nothing behind.
+requests spill over to lyon; half-way a worker is killed with -9. A thousand subscribers watch the
+roads of a city, each with a filter of its own; half-way the matcher is killed. Then the journals
+are audited, and Spark does the same over its tables and writes a report. All figures are measured
+in the run, which takes about a minute and uses free ports.
 
 Examples:
   homing demo
-  homing demo --requests 50000
-  homing demo --data demo-data          # keep the journals to look into
+  homing demo --requests 50000 --no-spark
+  homing demo --data demo-data          # keep journals and tables to look into
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+from rich.console import Console
+from rich.progress import Progress
 
+from homing.cli.checkup import find_java
 from homing.cli.outcome import FAILED, OK
 from homing.cli.verb import verb
+from homing.demo.ledger import balance
+from homing.demo.push_stage import PushStage
+from homing.demo.pushes import push
+from homing.demo.requests import ask
+from homing.demo.stage import Stage
+from homing.demo.summary import print_findings, print_ledger, print_pushes, print_requests
+from homing.demo.tables import examine_apart
+from homing.node.logs import logging_to
 
 app = verb("demo", __doc__)
 
@@ -34,35 +47,77 @@ async def demo(
     requests: Annotated[
         int, Parameter(help="how many requests to send", validator=Number(gte=10, lte=10_000_000))
     ] = 20_000,
+    subscribers: Annotated[
+        int, Parameter(help="how many watch the roads", validator=Number(gte=1, lte=10_000))
+    ] = 1_000,
+    publications: Annotated[
+        int, Parameter(help="how many readings", validator=Number(gte=2, lte=1_000_000))
+    ] = 2_000,
+    spark: Annotated[bool, Parameter(help="run the pipeline too", negative="--no-spark")] = True,
     data: Annotated[Path | None, Parameter(help="keep journals here; else they go")] = None,
+    report: Annotated[Path | None, Parameter(help="where the report goes")] = None,
 ) -> int:
     """Run the demo."""
+    page = report or Path(tempfile.gettempdir()) / "homing-demo.html"
     place = nullcontext(str(data)) if data else tempfile.TemporaryDirectory(prefix="homing-demo-")
-    with place as directory:
-        return await _play(Path(directory), requests)
-
-
-async def _play(directory: Path, requests: int) -> int:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from homing.demo.ledger import balance
-    from homing.demo.requests import ask
-    from homing.demo.stage import Stage
-    from homing.demo.summary import print_ledger, print_requests
-    from homing.node.logs import logging_to
-
     console = Console(file=sys.stdout, highlight=False)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        starting = progress.add_task("starting two brokers and six workers", total=None)
-        with logging_to("critical"):
-            async with Stage(directory) as stage:
-                progress.remove_task(starting)
-                bar = progress.add_task("asking paris", total=requests)
-                seen = await ask(stage, requests, lambda done: progress.update(bar, completed=done))
-        ledger = balance(directory)
-    print_requests(console, seen)
-    print_ledger(console, ledger)
-    whole = ledger.balances and not seen.wrong and seen.answered.total() == requests
+    with place as directory:
+        journals = Path(directory)
+        whole = await _ask(console, journals, requests)
+        whole &= await _push(console, journals, subscribers, publications)
+        whole &= _audit(console, journals)
+        if spark:
+            whole &= await _examine(console, journals, page)
     console.print("\nnothing was lost" if whole else "\n[red]something was lost[/]")
     return OK if whole else FAILED
+
+
+async def _ask(console: Console, directory: Path, requests: int) -> bool:
+    """The service plane under load; whether every request got its answer."""
+    with _bars(console) as bars, logging_to("critical"):
+        starting = bars.add_task("starting two brokers and six workers", total=None)
+        async with Stage(directory) as stage:
+            bars.remove_task(starting)
+            seen = await ask(stage, requests, _bar(bars, "asking paris", requests))
+    print_requests(console, seen)
+    return not seen.wrong and seen.answered.total() == requests
+
+
+async def _push(console: Console, directory: Path, people: int, count: int) -> bool:
+    """The push plane under load; whether everybody got what they had asked for, once."""
+    with _bars(console) as bars, logging_to("critical"):
+        starting = bars.add_task("starting matcher, dispatcher and connector", total=None)
+        async with PushStage(directory) as stage:
+            bars.remove_task(starting)
+            gathering = _bar(bars, "subscribing", people)
+            seen = await push(stage, people, count, gathering, _bar(bars, "publishing", count))
+    print_pushes(console, seen)
+    return not (seen.missing or seen.uncalled or seen.twice)
+
+
+def _audit(console: Console, directory: Path) -> bool:
+    """What the brokers' journals say."""
+    ledger = balance(directory)
+    print_ledger(console, ledger)
+    return ledger.balances
+
+
+def _bars(console: Console) -> Progress:
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+def _bar(bars: Progress, title: str, total: int) -> Callable[[int], None]:
+    bar = bars.add_task(title, total=total)
+    return lambda done: bars.update(bar, completed=done)
+
+
+async def _examine(console: Console, directory: Path, report: Path) -> bool:
+    """The pipeline over the same journals; without Java it is left out, and that is said."""
+    java = find_java()
+    if java.state != "ok":
+        console.print(f"\n[bold]Pipeline[/]  left out: java {java.found}; {java.fix}")
+        return True
+    with console.status("Spark reads the journals") if console.is_terminal else nullcontext():
+        found = await examine_apart(directory, report)
+    print_findings(console, found, report)
+    return not found.problems

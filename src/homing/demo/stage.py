@@ -72,24 +72,29 @@ class Stage:
             words += ["--set", f"service.{plug}={endpoint}"]
         for peer in ends.keys() - {name}:
             words += ["--peer", f"{peer}={ends[peer]['cloudfe']},{ends[peer]['statebe']}"]
-        child = self._supervisor.start(name, words, _environment())
+        child = self._supervisor.start(name, words, environment())
         return Site(name, ends[name], self._data / name, child)
 
     def _start_worker(self, name: str, site: str) -> None:
         words = [sys.executable, "-m", "homing.demo.worker", self.sites[site].ends["localbe"], site]
-        self._supervisor.start(name, words, _environment())
+        self._supervisor.start(name, words, environment())
 
 
 def _free_endpoints() -> dict[str, str]:
-    """An endpoint for each plug, at ports that nobody has just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in PLUGS]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
+    ports = free_ports(len(PLUGS))
     return {plug: f"tcp://127.0.0.1:{port}" for plug, port in zip(PLUGS, ports, strict=True)}
 
 
-def _environment() -> dict[str, str]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(sock.getsockname()[1]) for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def environment() -> dict[str, str]:
     """The demo's own settings hold, whatever the user has set for other fabrics."""
     return {key: value for key, value in os.environ.items() if not key.startswith("HOMING_")}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
 from rich.table import Table
 
 from homing.demo.ledger import Ledger
+from homing.demo.pushes import Pushes
 from homing.demo.requests import BUSY, IN_FLIGHT, VICTIM, Requests, workers
 from homing.demo.stage import SITES
+from homing.demo.tables import Findings
 
 
 def print_requests(console: Console, seen: Requests) -> None:
@@ -28,6 +32,25 @@ def print_requests(console: Console, seen: Requests) -> None:
     console.print(table)
 
 
+def print_pushes(console: Console, seen: Pushes) -> None:
+    """What publishers and subscribers saw."""
+    table = _table()
+    table.add_row(
+        "published",
+        f"{seen.published:,} readings, {seen.published / seen.seconds:,.0f}/s, all acknowledged",
+    )
+    table.add_row("killed", "the matcher, half-way, with -9; it recovered from its journal")
+    table.add_row("asked for", f"{seen.expected:,} pushes, by brute force over all filters")
+    table.add_row(
+        "delivered", f"{seen.delivered:,}, {seen.missing} missing, {seen.uncalled} uncalled for"
+    )
+    table.add_row("again", f"{seen.again} flagged as such, {seen.twice} not")
+    console.print(
+        f"\n[bold]Push plane[/]  {seen.subscribers:,} subscribers, each with a filter of its own"
+    )
+    console.print(table)
+
+
 def print_ledger(console: Console, ledger: Ledger) -> None:
     """What the journals say."""
     table = _table()
@@ -44,6 +67,22 @@ def print_ledger(console: Console, ledger: Ledger) -> None:
     )
     table.add_row("lost, twice", f"{ledger.lost} lost, {ledger.twice} ended twice")
     console.print("\n[bold]Journal[/]  every request a broker took on, peers' included")
+    console.print(table)
+
+
+def print_findings(console: Console, found: Findings, report: Path) -> None:
+    """What Spark makes of the journals."""
+    table = _table()
+    table.add_row("took", f"{found.seconds:.0f} s, the start of Spark included")
+    off = ", ".join(f"{count:,} {problem}" for problem, count in found.problems.items())
+    table.add_row("ledger", f"{found.totals.get('requests', 0):,} requests, {off or 'none off'}")
+    for service, requests, errors, p50, p99 in found.levels:
+        times = f"p50 {p50 / 1e3:.1f} ms, p99 {p99 / 1e3:.1f} ms"
+        table.add_row(
+            "service level", f"{service}: {requests:,} requests, {errors:,} errors, {times}"
+        )
+    table.add_row("report", str(report))
+    console.print("\n[bold]Pipeline[/]  Spark over the same journals")
     console.print(table)
 
 

@@ -1,0 +1,86 @@
+"""The Spark pipeline over the demo's journals: tables, ledger, service levels, a report.
+
+A program of its own (`python -m homing.demo.tables JOURNALS REPORT`, findings as JSON on its standard
+output), so that what Spark has to say on the way stays off the demo's screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from homing.clock import SystemClock
+from homing.errors import PipelineError
+
+# A small local session: the demo's journals are small, and two partitions start fastest.
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+class Findings(Struct):
+    """What Spark says of the same run, from the journals alone."""
+
+    seconds: float
+    totals: dict[str, int]
+    problems: dict[str, int]
+    levels: list[tuple[str, int, int, float, float]]  # service, requests, errors, p50, p99 in µs
+
+
+def examine(journals: Path, report: Path) -> Findings:
+    """Ingest, audit, measure and write the report."""
+    from homing.pipeline import ingest, ledger, slo
+    from homing.pipeline import report as page
+    from homing.pipeline.session import connect
+    from homing.pipeline.tables import Tables
+
+    start = SystemClock.monotonic()
+    spark = connect("local[2]", name="homing demo", settings=SETTINGS)
+    try:
+        tables = Tables(spark, str(journals / "tables"))
+        ingest.start(tables, str(journals), follow=False).awaitTermination()
+        audit = ledger.run(tables)
+        minutes = slo.run(tables).select("service", "requests", "errors", "p50_us", "p99_us")
+        levels = [(row[0], row[1], row[2], row[3], row[4]) for row in minutes.collect()]
+        page.write(tables, report)
+    finally:
+        spark.stop()
+    return Findings(SystemClock.monotonic() - start, audit.totals, audit.problems, levels)
+
+
+async def examine_apart(journals: Path, report: Path) -> Findings:
+    """`examine` in a process of its own; PipelineError with its last words if it fails."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "homing.demo.tables", str(journals), str(report)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        told, noise = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise PipelineError(f"Spark failed: {_reason(noise.decode('utf-8', 'replace'))}")
+    return msgspec.json.decode(told, type=Findings)
+
+
+def _reason(noise: str) -> str:
+    """Of all that Spark has to say, the line that names an error."""
+    lines = [line.strip() for line in noise.splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return (named or lines or ["it said nothing"])[-1]
+
+
+if __name__ == "__main__":
+    found = examine(Path(sys.argv[1]), Path(sys.argv[2]))
+    sys.stdout.buffer.write(msgspec.json.encode(found))
