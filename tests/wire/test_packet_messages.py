@@ -112,7 +112,7 @@ nodes = st.binary(min_size=8, max_size=8)
 blobs = st.binary(max_size=5000)
 typed_messages = st.one_of(
     st.builds(relay.Hello, nodes, st.sampled_from([b"", b"matcher"]), st.binary(max_size=40)),
-    st.builds(relay.Heartbeat, st.integers(0, 2**64 - 1)),
+    st.builds(relay.Heartbeat, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)),
     st.builds(
         relay.Push,
         ids,

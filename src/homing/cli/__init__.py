@@ -42,6 +42,9 @@ PLANES: dict[str, tuple[Verb, ...]] = {
         Verb("matcher", "run a matcher: finds the subscribers that a publication is for"),
         Verb("dispatcher", "run a dispatcher: carries publications to connectors"),
         Verb("connector", "run a connector: holds the subscribers' connections"),
+        Verb("authority", "run the authority: subscribers' tokens, over HTTP"),
+        Verb("publish", "publish something, or many things from a file"),
+        Verb("subscribe", "print the publications that a filter asks for"),
     ),
     "Journal and pipeline": (
         Verb("journal", "look into journals: what a node did, and whether it is whole"),

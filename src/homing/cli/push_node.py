@@ -1,16 +1,17 @@
-"""What `homing matcher`, `dispatcher` and `connector` have in common."""
+"""What `homing matcher`, `dispatcher`, `connector` and `authority` have in common."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from homing.cli.verb import ConfigFlags
 
-Kind = Literal["matcher", "dispatcher", "connector"]
+Kind = Literal["matcher", "dispatcher", "connector", "authority"]
 
 
 @Parameter(name="*")
@@ -41,14 +42,9 @@ class NodeFlags:
             }
         )
         node = push.node_identity(config, kind, self.id)
-        starts = {
-            "matcher": push.start_matcher,
-            "dispatcher": push.start_dispatcher,
-            "connector": push.start_connector,
-        }
 
         async def start(host: Host) -> None:
-            ends = starts[kind](host, config, node)
+            ends = _start(kind)(host, config, node)
             told = " ".join(f"{plug}={end}" for plug, end in ends.items())
             print(f"ready {kind} {node.hex()} {told}", flush=True)
 
@@ -60,6 +56,21 @@ class NodeFlags:
 
         with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
             return run_node(start, make_host=make_host, drain_seconds=config.node.drain_timeout)
+
+
+def _start(kind: Kind) -> Callable[[Any, Any, bytes], dict[str, str]]:
+    """What starts a node of this kind; each brings only what it needs."""
+    from homing.node import push
+
+    if kind == "authority":
+        from homing.node.authority import start_authority
+
+        return start_authority
+    return {
+        "matcher": push.start_matcher,
+        "dispatcher": push.start_dispatcher,
+        "connector": push.start_connector,
+    }[kind]
 
 
 NO_NODE_FLAGS = NodeFlags()

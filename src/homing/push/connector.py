@@ -45,6 +45,7 @@ AWAY_SECONDS: Final = 24 * 3600.0
 SLOW_SECONDS: Final = 0.05
 """How often slow clients are looked at again."""
 SLOW: Final = "slow"
+DISPATCHER: Final = b"dispatcher"
 
 
 class Storing:
@@ -131,6 +132,9 @@ class Connector(PacketRole):
                 session.left_at = now
             elif now - session.left_at > AWAY_SECONDS:
                 self.end(session, "expired", now)
+
+    def heartbeat(self) -> bytes:
+        return relay.Heartbeat(int(self.wall() * 1e6), len(self.doorway)).encode()
 
     # Publications
 
@@ -369,11 +373,12 @@ class Connector(PacketRole):
     def _announce(self, message: relay.Subscribe | relay.Unsubscribe) -> None:
         image = message.encode()
         for link, peer in self.peers.items():
-            if peer.node:
+            if peer.role == DISPATCHER:
                 link.send(image)
 
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
-        self._sync(link)
+        if hello.role == DISPATCHER:
+            self._sync(link)
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
         self._turnstiles.pop(link, None)

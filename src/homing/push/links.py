@@ -27,7 +27,7 @@ BEAT: Final = "beat"
 class Peer:
     """What is known of the node at the other end of a packet link."""
 
-    __slots__ = ("assembler", "dialled", "heard", "node", "role")
+    __slots__ = ("assembler", "dialled", "heard", "load", "node", "role")
 
     def __init__(self, key: int, dialled: bool, now: float) -> None:
         self.assembler = Assembler(key)
@@ -35,6 +35,7 @@ class Peer:
         self.heard = now
         self.node = b""  # empty until its Hello
         self.role = b""
+        self.load = 0  # sessions it holds, where it is a connector
 
 
 class PacketRole:
@@ -80,6 +81,10 @@ class PacketRole:
         """Journal what has happened anyway: a full disk cannot undo it."""
         with suppress(DiskFull):
             self.port.journal(event)
+
+    def heartbeat(self) -> bytes:
+        """Our sign of life."""
+        return relay.Heartbeat(int(self.wall() * 1e6)).encode()
 
     # homing.ports.Role
 
@@ -133,8 +138,9 @@ class PacketRole:
             if isinstance(typed, relay.Hello):
                 self._greeted(link, peer, typed, now)
             elif isinstance(typed, relay.Heartbeat):
+                peer.load = typed.load
                 if not peer.dialled:  # who dialled asks, the other answers
-                    link.send(self._heartbeat())
+                    link.send(self.heartbeat())
             elif not peer.node:
                 raise Malformed("say hello first")
             elif link.state is not None:
@@ -164,7 +170,7 @@ class PacketRole:
                 self.hang_up(other, "replaced by a newer link", now)
 
     def _keep_alive(self, now: float) -> None:
-        heartbeat = self._heartbeat()
+        heartbeat = self.heartbeat()
         for link, peer in list(self.peers.items()):
             if now - peer.heard > SILENCE:
                 self.hang_up(link, "silent for too long", now)
@@ -173,9 +179,6 @@ class PacketRole:
             message = peer.assembler.take() + (heartbeat if peer.dialled else b"")
             if message:
                 link.send(message)
-
-    def _heartbeat(self) -> bytes:
-        return relay.Heartbeat(int(self.wall() * 1e6)).encode()
 
 
 def _id_of(message: Message) -> bytes:

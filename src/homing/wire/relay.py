@@ -1,7 +1,8 @@
 """Matcher ↔ dispatcher ↔ dispatcher ↔ connector: typed messages and their items (§4.3).
 
 Item numbers mean the same on all of these links. Up to 10 they are the protocol's; homing
-adds 11 (role), 12 (connectors owned) and 13 (phase of a sync), which others skip.
+adds 11 (role), 12 (connectors owned), 13 (phase of a sync) and 14 (sessions held), which
+others skip.
 
 A *place* is a client id and the connector that holds it, 20 bytes. Lists are kept as the
 concatenated bytes they travel in: a fan-out to 10 000 clients is one object, not 10 000.
@@ -32,9 +33,11 @@ NAME: Final = 10
 ROLE: Final = 11
 CONNECTORS: Final = 12
 PHASE: Final = 13
+LOAD: Final = 14
 
 PLACE_BYTES: Final = ID_BYTES + NODE_ID_BYTES
 TIME_BYTES: Final = 8
+LOAD_BYTES: Final = 4
 
 SYNC_BEGIN: Final = b"\x00"
 SYNC_END: Final = b"\x01"
@@ -57,12 +60,16 @@ class Hello(Struct, frozen=True):
 
 
 class Heartbeat(Struct, frozen=True):
-    """Still here; with the sender's unix time in µs."""
+    """Still here; with the sender's unix time in µs, a connector also with its sessions."""
 
     time: int = 0
+    load: int = 0
 
     def encode(self) -> bytes:
-        return packet.encode(packet.HEARTBEAT, [(TIME, self.time.to_bytes(TIME_BYTES, "big"))])
+        items = [(TIME, self.time.to_bytes(TIME_BYTES, "big"))]
+        if self.load:
+            items.append((LOAD, self.load.to_bytes(LOAD_BYTES, "big")))
+        return packet.encode(packet.HEARTBEAT, items)
 
 
 class Push(Struct, frozen=True):
@@ -189,7 +196,8 @@ def _hello(items: dict[int, bytes]) -> Hello:
 
 
 def _heartbeat(items: dict[int, bytes]) -> Heartbeat:
-    return Heartbeat(int.from_bytes(items.get(TIME, b"")[:TIME_BYTES], "big"))
+    time = int.from_bytes(items.get(TIME, b"")[:TIME_BYTES], "big")
+    return Heartbeat(time, int.from_bytes(items.get(LOAD, b"")[:LOAD_BYTES], "big"))
 
 
 def _ack(items: dict[int, bytes]) -> Ack:

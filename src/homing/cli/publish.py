@@ -1,0 +1,104 @@
+"""Publish: attributes as words, and a payload; or many publications from a file.
+
+Prints how many subscriptions each publication matched. A value that reads as a number or
+as true/false is one; quote it twice to send text.
+
+Examples:
+  homing publish price=12.5 city=Paris --payload "hello"
+  homing publish 'zip="01234"' vip=true --to 10.0.0.1:7001
+  homing publish --from publications.jsonl
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.errors import Malformed
+
+app = verb("publish", __doc__)
+
+
+@app.default
+async def publish(
+    *attributes: str,
+    payload: Annotated[str, Parameter(help="text to send along")] = "",
+    source: Annotated[
+        Path | None,
+        Parameter(name="--from", help='lines of {"attrs": {…}, "payload": "…"}'),
+    ] = None,
+    to: Annotated[tuple[str, ...], Parameter(help="HOST:PORT of a matcher; several: tried")] = (),
+    token: Annotated[str, Parameter(help="what publishers must know there")] = "",
+    patience: Annotated[
+        float, Parameter(name="--timeout", help="seconds to wait for each ack")
+    ] = 30.0,
+    port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Publish and print the match counts."""
+    from homing.push.publisher import Publisher
+
+    matchers = to or (flags.load({"node.port_offset": port_offset}).push.publishers,)
+    async with Publisher(*matchers, token=token, timeout=patience) as publisher:
+        if source is None:
+            print(await publisher.publish(parse_attributes(attributes), payload))
+            return 0
+        if attributes or payload:
+            raise Malformed("attributes and payloads stand in the file")
+        return await _publish_file(publisher, source)
+
+
+async def _publish_file(publisher: Any, source: Path) -> int:
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    total = matched = 0
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.completed:,.0f} published, {task.fields[m]:,} matches"),
+    )
+    with Progress(*columns, disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("publish", total=None, m=0)
+        async for count in publisher.publish_all(read_publications(source)):
+            total, matched = total + 1, matched + count
+            progress.update(bar, completed=total, m=matched)
+    print(f"{total} published, {matched} matches")
+    return 0
+
+
+class _Line(msgspec.Struct):
+    attrs: dict[str, bool | int | float | str]
+    payload: str = ""
+
+
+def read_publications(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """The publications of a file, one a line; a bad line is named."""
+    with source.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                read = msgspec.json.decode(line, type=_Line)
+            except msgspec.DecodeError as error:
+                raise Malformed(f"{source}:{number}: {error}") from error
+            yield read.attrs, read.payload
+
+
+def parse_attributes(words: tuple[str, ...]) -> dict[str, Any]:
+    """`name=value` words; JSON numbers, booleans and strings are what they say, others text."""
+    attributes: dict[str, Any] = {}
+    for word in words:
+        name, mark, text = word.partition("=")
+        if not mark or not name:
+            raise Malformed(f"{word!r} is not name=value")
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            value = text
+        attributes[name] = value if isinstance(value, bool | int | float | str) else text
+    return attributes

@@ -1,0 +1,145 @@
+"""The authority over HTTP: `POST /v1/token`, and the older `GET /sdk/sub/preauth` (§5.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from homing.clock import SystemClock
+from homing.cluster.static import parse_members
+from homing.config import Config
+from homing.endpoint import parse_endpoint
+from homing.errors import Denied, HomingError, Malformed, NoService
+from homing.node.host import Host
+from homing.node.listener import bind
+from homing.node.plug import StreamPlug
+from homing.node.push import NODE_BOUNDS, node_token, token_keys
+from homing.push.authority import Authority
+from homing.push.tokens import Keyring
+from homing.wire.packet import PacketStream
+
+MAX_REQUEST = 4096
+"""Bytes of a request's body: one client id."""
+MAX_CONNECTIONS = 1024
+"""HTTP connections at once: each is served in a millisecond and closed or reused."""
+
+_CODES: dict[type[HomingError], int] = {Malformed: 400, Denied: 401, NoService: 503}
+
+
+class _Server(uvicorn.Server):
+    """uvicorn on a loop that belongs to somebody else, who also owns the signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Ask(msgspec.Struct):
+    client_id: str
+
+
+class Desk:
+    """The HTTP side: who asks, for whom, and the answer."""
+
+    def __init__(self, authority: Authority, api_keys: Sequence[str]) -> None:
+        self._authority = authority
+        self._api_keys = [key.encode() for key in api_keys]
+        self.app = Starlette(
+            routes=[
+                Route("/v1/token", self._token, methods=["POST"]),
+                Route("/sdk/sub/preauth", self._preauth, methods=["GET"]),
+            ]
+        )
+
+    async def _token(self, request: Request) -> Response:
+        try:
+            self._check(request)
+            body = await _body(request)
+            return self._answer(_asked(body).client_id)
+        except HomingError as error:
+            return _refusal(error)
+
+    async def _preauth(self, request: Request) -> Response:
+        try:
+            self._check(request)
+            return self._answer(request.query_params.get("client_id", ""))
+        except HomingError as error:
+            return _refusal(error)
+
+    def _check(self, request: Request) -> None:
+        """One of the API keys, as `Authorization: Bearer` or `X-Api-Key`; none set: anyone."""
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = (request.headers.get("x-api-key") or bearer).encode()
+        known = [hmac.compare_digest(given, key) for key in self._api_keys]
+        if known and not any(known):
+            raise Denied("no API key that is known here")
+
+    def _answer(self, client_id: str) -> Response:
+        ticket = self._authority.issue(client_id)
+        return Response(msgspec.json.encode(ticket), media_type="application/json")
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_REQUEST:
+            raise Malformed(f"a request has at most {MAX_REQUEST} bytes")
+    return body
+
+
+def _asked(body: bytes) -> _Ask:
+    try:
+        return msgspec.json.decode(body, type=_Ask)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f'expected {{"client_id": 24 hex digits}}: {error}') from error
+
+
+def _refusal(error: HomingError) -> Response:
+    told = {"status": "error", "code": error.code, "reason": str(error)}
+    status = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 500)
+    return Response(msgspec.json.encode(told), status, media_type="application/json")
+
+
+def start_authority(host: Host, config: Config, node: bytes) -> dict[str, str]:
+    """Give a host an authority and open its HTTP port; the endpoint comes back."""
+    connectors = {
+        member.endpoints["dispatchers"]: member.endpoints["subscribers"]
+        for member in parse_members(config.cluster.members)
+        if {"dispatchers", "subscribers"} <= member.endpoints.keys()
+    } or {config.push.connector: config.push.subscribers}
+    for endpoint in connectors:
+        host.add(StreamPlug(f"connectors/{endpoint}", PacketStream, bounds=NODE_BOUNDS))
+    keys = Keyring(token_keys(config), config.push.token_ttl)
+    host.role = authority = Authority(
+        host, node, SystemClock.wall, keys, connectors, token=node_token(config)
+    )
+    return {"http": _serve(Desk(authority, config.security.api_keys), config.push.authority)}
+
+
+def _serve(desk: Desk, endpoint: str) -> str:
+    where = parse_endpoint(endpoint)
+    sock = bind(where, backlog=MAX_CONNECTIONS)
+    server = _Server(
+        uvicorn.Config(
+            desk.app,
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    task = asyncio.create_task(server.serve(sockets=[sock]), name="authority")
+    desk.app.state.task = task  # the loop alone would let it be collected
+    return f"http://{where.host}:{sock.getsockname()[1]}"

@@ -1,0 +1,90 @@
+"""The authority: issues tokens and sends each subscriber to the least loaded connector (§5.5).
+
+It keeps a link to every connector: one that does not answer is not recommended, and its
+heartbeats tell how many sessions it holds. Between two heartbeats the authority counts whom
+it has sent there itself, so that a burst of new clients spreads out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from homing.errors import Malformed, NoService
+from homing.ids import parse_id
+from homing.ports import Link, Port
+from homing.push.links import PacketRole, Peer
+from homing.push.tokens import Keyring
+from homing.wire import relay
+
+
+class Ticket(Struct, frozen=True):
+    """What a subscriber needs to connect; also the JSON that it gets."""
+
+    status: str
+    client_id: str
+    timestamp: int
+    token: str
+    connector: str
+
+
+class Authority(PacketRole):
+    """A homing.ports.Role. Plug: `connectors` (dials)."""
+
+    role = b"authority"
+    dials = frozenset(("connectors",))
+
+    def __init__(
+        self,
+        port: Port,
+        node: bytes,
+        wall: Callable[[], float],
+        keys: Keyring,
+        connectors: Mapping[str, str],
+        *,
+        token: bytes = b"",
+    ) -> None:
+        """`connectors`: where dispatchers (and we) reach one → where subscribers do."""
+        super().__init__(port, node, wall, token)
+        self.keys = keys
+        self._connectors = dict(connectors)
+        self._sent: dict[Link, int] = {}  # tickets since the last heartbeat told the load
+        self._ways: dict[str, Link] = {}
+        for endpoint in connectors:
+            port.connect(f"connectors/{endpoint}", endpoint)
+
+    def opened(self, link: Link, now: float) -> None:
+        plug, _, endpoint = link.plug.partition("/")
+        if plug != "connectors" or endpoint not in self._connectors:
+            raise Malformed(f"an authority has no plug {link.plug}")
+        super().opened(link, now)
+        self.peers[link].dialled = True
+        link.send(self.hello().encode() + self.heartbeat())
+        self._ways[endpoint] = link
+
+    def left(self, link: Link, peer: Peer, now: float) -> None:
+        self._sent.pop(link, None)
+        for endpoint in [e for e, way in self._ways.items() if way is link]:
+            del self._ways[endpoint]
+
+    def receive(self, link: Link, message: bytes, now: float) -> None:
+        super().receive(link, message, now)
+        self._sent.pop(link, None)
+
+    def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
+        """A connector has nothing else to tell us."""
+
+    def issue(self, client_id: str) -> Ticket:
+        """A token for a client, and where to use it. Malformed, or NoService without connectors."""
+        parse_id(client_id)
+        alive = [(e, way) for e, way in self._ways.items() if self.peers[way].node]
+        if not alive:
+            raise NoService("no connector answers")
+        endpoint, way = min(
+            alive, key=lambda one: self.peers[one[1]].load + self._sent.get(one[1], 0)
+        )
+        self._sent[way] = self._sent.get(way, 0) + 1
+        stamp = int(self.wall())
+        token = self.keys.issue(client_id, stamp)
+        return Ticket("ok", client_id, stamp, token, self._connectors[endpoint])
