@@ -103,7 +103,8 @@ def read_from_client(image: bytes) -> Request:
         start = image[1] + 2 if image[1] else 0
         if image.startswith(_FROM_CLIENT_0X, start):
             service, at = read_service(image, start + 10)
-            return Request(D0X, service, image[at:], image[2:start])
+            # A slice that ends before it starts is empty in Python, but breaks compiled code.
+            return Request(D0X, service, image[at:], image[2:start] if start else b"")
     if image.startswith(_FROM_CLIENT_01):
         service, at = read_service(image, 10)
         return Request(D01, service, image[at:])
