@@ -102,6 +102,7 @@ class FakeBroker:
         self.connections = 0
         self.endpoint = ""
         self.pongs = True
+        self.reads: asyncio.Event | None = None  # set: nothing is read before it, but handshakes
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @contextlib.asynccontextmanager
@@ -129,10 +130,13 @@ class FakeBroker:
                 if not connection.ready:
                     writer.write(connection.take())
                     continue
+                if self.reads is not None:
+                    writer.write(connection.take())
+                    await self.reads.wait()
                 writer.write(self._filter(connection.take()))
                 for image in self._react(images):
                     writer.write(image)
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)

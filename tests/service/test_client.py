@@ -284,6 +284,31 @@ async def test_a_slow_broker_that_answers_pings_is_not_given_up() -> None:
 
 
 @on_loop
+async def test_a_broker_that_takes_nothing_is_sent_no_more() -> None:
+    """64 MiB are asked for at once; what is queued stays near the high-water mark."""
+    stuck = asyncio.Event()
+    fake = FakeBroker(lambda images: [])
+    fake.reads = stuck
+    async with fake.listening(), homing.Client(fake.endpoint, timeout=1.5) as client:
+        await client.connect()
+        body = bytes(1 << 20)
+        asks = [asyncio.create_task(client.request("echo", body)) for _ in range(64)]
+        await asyncio.sleep(0.3)
+        assert 0 < len(client._asking) < 32
+        results = await asyncio.gather(*asks, return_exceptions=True)
+        assert all(isinstance(each, RequestTimeout) for each in results)
+        stuck.set()
+
+
+@on_loop
+async def test_large_bodies_all_at_once_arrive() -> None:
+    async with stage() as client:
+        bodies = [bytes([number]) * (1 << 20) for number in range(20)]
+        got = await asyncio.gather(*(client.request("echo", body) for body in bodies))
+        assert got == bodies
+
+
+@on_loop
 async def test_an_idle_client_is_not_hung_up_on() -> None:
     async with stage(heartbeat=0.1) as client:
         assert await client.request("wait", 0.3, returns=float) == 0.3  # PINGs were sent

@@ -29,7 +29,7 @@ _log = logging.getLogger("homing.lifeline")
 CONNECT_TIMEOUT = 5.0
 # Seconds that the last bytes may take once we hang up.
 LINGER = 5.0
-# What may wait in the transport before senders are asked to wait.
+# What may wait, in a turn or in the transport, before senders are asked to wait.
 HIGH_WATER = 1 << 20
 
 
@@ -81,7 +81,8 @@ class Lifeline:
     @property
     def full(self) -> bool:
         """Whether the peer is behind, so that senders should wait for `room`."""
-        return self._stream is not None and self._stream.paused
+        stream = self._stream
+        return stream is not None and (stream.paused or stream.queued > HIGH_WATER)
 
     async def room(self) -> None:
         """Wait until the peer has taken what was sent, or is gone."""
@@ -113,7 +114,7 @@ class Lifeline:
         """Give the present connection up and dial a new one."""
         if self._stream is not None:
             self._stream.fail(LinkError(reason))
-            self._stream.transport.abort()
+            self._stream.abort()
 
     async def close(self) -> None:
         """Send what is queued, hang up, dial no more."""
@@ -127,7 +128,7 @@ class Lifeline:
             stream.transport.close()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stream.over, LINGER)
-            stream.transport.abort()
+            stream.abort()
         self._room.set()
 
     def unavailable(self) -> Unavailable:
@@ -182,7 +183,7 @@ class Lifeline:
         try:
             await stream.ready
         except BaseException:
-            stream.transport.abort()
+            stream.abort()
             raise
         return stream
 
@@ -247,11 +248,13 @@ class _Stream(asyncio.Protocol):
         self.codec = codec
         self.heard = loop.time()
         self.paused = False
+        self.queued = 0  # bytes that wait for the end of this turn
         self.ready: asyncio.Future[None] = loop.create_future()
         self.over: asyncio.Future[HomingError] = loop.create_future()
         self._received = received
         self._resumed = resumed
         self._out: list[bytes] = []
+        self._gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one by shape only
@@ -279,15 +282,19 @@ class _Stream(asyncio.Protocol):
         if not self._out:
             self.loop.call_soon(self.flush)
         self._out.append(image)
+        self.queued += len(image)
 
     def flush(self) -> None:
         out = self._out
         if not out:
             return
         self._out = []
+        queued, self.queued = self.queued, 0
         if self.codec.cipher is not None:
             out = [self.codec.encode(image) for image in out]
         self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if queued > HIGH_WATER and not self.paused:
+            self._resumed()
 
     def write(self, data: bytes) -> None:
         """Bytes that are no message: a command."""
@@ -298,9 +305,16 @@ class _Stream(asyncio.Protocol):
         """Over, for this reason, once the last words are out."""
         self._end(error)
         self.transport.close()
-        self.loop.call_later(LINGER, self.transport.abort)
+        self.loop.call_later(LINGER, self.abort)
+
+    def abort(self) -> None:
+        """Hang up at once. asyncio's transports do not like to be told twice."""
+        if not self._gone:
+            self._gone = True
+            self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._gone = True
         self._end(LinkError(f"the connection was lost: {error or 'closed by the peer'}"))
 
     def pause_writing(self) -> None:
