@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import socket
@@ -27,8 +26,6 @@ ACCEPTS_A_TURN = 50
 BACKLOG = 4096
 # Seconds without accepting once the process has no file to spare; links that end give some back.
 PAUSE = 0.1
-
-_NOTHING_TO_SPARE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log = logging.getLogger("homing.node")
 
@@ -53,9 +50,10 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening; links that are there stay, connections still on their way do not."""
-        if self._open:
-            self._open = False
-            self._host.loop.remove_reader(self._socket.fileno())
+        if not self._open:  # by now the path may be somebody else's
+            return
+        self._open = False
+        self._host.loop.remove_reader(self._socket.fileno())
         self._socket.close()
         for task in self._coming:
             task.cancel()
@@ -108,9 +106,7 @@ class Listener:
             sock.close()
 
     def _suffer(self, error: OSError) -> None:
-        """No files or memory left: rest, or the loop would turn in vain."""
-        if error.errno not in _NOTHING_TO_SPARE:
-            raise error
+        """No files or memory left, or worse: rest, or the loop would turn in vain."""
         _log.error("%s accepts nothing for now: %s", self._plug.name, error)
         self._host.loop.remove_reader(self._socket.fileno())
         self._host.loop.call_later(PAUSE, self._recover)
