@@ -1,0 +1,104 @@
+"""The host as a Port: timers that survive a bug, the journal, what a drain waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+
+import pytest
+
+from homing.journal.events import NodeStopped
+from homing.journal.writer import open_journal
+from homing.ports import Link
+from tests.node.stage import Memory, dial, echo, lines_host, on_loop, until
+
+
+def test_events_are_numbered_and_told_once_they_are_durable(tmp_path: Path) -> None:
+    async def test() -> None:
+        role = Memory()
+        host, _ = lines_host(role)
+        host.journal_writer = open_journal(
+            tmp_path, bytes(8), post=host.loop.call_soon_threadsafe, on_durable=host.durable
+        )
+        numbers = [host.journal(NodeStopped(host.now(), b"test")) for _ in range(3)]
+        assert numbers == sorted(set(numbers))
+        await until(lambda: role.durable and role.durable[-1] == numbers[-1])
+        host.stop()
+        assert host.journal_writer is None, "closed with the host"
+
+    on_loop(test)
+
+
+def test_without_a_journal_nothing_is_waited_for() -> None:
+    async def test() -> None:
+        host, _ = lines_host(Memory())
+        assert host.journal(NodeStopped(0.0, b"test")) == 0
+        host.stop()
+
+    on_loop(test)
+
+
+def test_a_role_that_fails_when_woken_is_woken_again() -> None:
+    class Clumsy(Memory):
+        def wake(self, key: Hashable, now: float) -> None:
+            super().wake(key, now)
+            if key == "bad":
+                raise KeyError("a bug")
+
+    async def test() -> None:
+        role = Clumsy()
+        host, _ = lines_host(role)
+        for number in range(3):
+            host.later(host.now() + 0.01 * number, "bad" if number == 1 else number)
+        await until(lambda: role.woken == [0, "bad", 2])
+        host.stop()
+
+    on_loop(test)
+
+
+def test_a_role_that_fails_as_a_link_opens_or_ends_loses_only_the_link() -> None:
+    class Clumsy(Memory):
+        def opened(self, link: Link, now: float) -> None:
+            super().opened(link, now)
+            if len(self.links) == 1:
+                raise KeyError("a bug")
+
+        def closed(self, link: Link, now: float) -> None:
+            super().closed(link, now)
+            raise KeyError("another")
+
+    async def test() -> None:
+        role = Clumsy(echo)
+        host, port = lines_host(role)
+        first, _ = await dial(port)
+        assert await first.read() == b""
+        assert len(role.gone) == 1
+        role.links.insert(0, role.gone[0])  # from now on it opens in peace
+        reader, writer = await dial(port)
+        writer.write(b"hello\n")
+        assert await reader.readline() == b"hello\n"
+        writer.close()
+        host.stop()
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["uvloop", "asyncio"])
+def test_a_drain_brings_out_what_is_queued(plain: bool) -> None:
+    async def test() -> None:
+        role = Memory()
+        host, port = lines_host(role)
+        peers = [await dial(port) for _ in range(50)]
+        await until(lambda: len(role.links) == 50)
+        for link in role.links:
+            link.send(b"x" * 200_000)
+        readers = [reader.read() for reader, _ in peers]
+        drained = host.loop.create_task(host.drain(host.now() + 30))
+        for read in readers:
+            assert await read == b"x" * 200_000
+        await drained
+        assert not host.plugs["lines"].links
+        for _, writer in peers:
+            writer.close()
+
+    on_loop(test, plain)
