@@ -33,6 +33,7 @@ from homing.ports import Link, Port
 from homing.push.doorway import Doorway, Visitor
 from homing.push.links import PacketRole, Peer
 from homing.push.outbox import Turnstile
+from homing.push.places import each_id
 from homing.push.recent import Recent
 from homing.push.recovery import recover
 from homing.push.sessions import DEFAULT, MAX_BACKLOG, Session, Shared
@@ -175,9 +176,7 @@ class Connector(PacketRole):
         """Journal what durable sessions are owed from now on."""
         durable = self.durable
         concerned = [
-            client
-            for at in range(0, len(fresh), ID_BYTES)
-            if (client := fresh[at : at + ID_BYTES]) in durable and durable[client].names
+            client for (client,) in each_id(fresh) if client in durable and durable[client].names
         ]
         if not concerned:
             return None
@@ -200,25 +199,25 @@ class Connector(PacketRole):
 
     def _deliver(self, shared: Shared, clients: bytes, now: float) -> None:
         """To every connected client whose session is not durable: the hot path."""
-        sessions = self.sessions
+        find = self.sessions.get
         image = shared.image(DEFAULT)
         later: list[bytes] = []  # theirs is another way: durable, or slow
         missed: list[bytes] = []
-        for at in range(0, len(clients), ID_BYTES):
-            session = sessions.get(clients[at : at + ID_BYTES])
-            if session is None or session.link is None or not session.names:
-                missed.append(clients[at : at + ID_BYTES])
+        for (client,) in each_id(clients):
+            session = find(client)
+            if session is None or (link := session.link) is None or not session.names:
+                missed.append(client)
             elif session.durable:
-                later.append(session.client)
-            elif session.waiting or session.link.backlog > MAX_BACKLOG:
-                later.append(session.client)
+                later.append(client)
+            elif session.waiting or link.backlog > MAX_BACKLOG:
+                later.append(client)
                 self._hold(session, shared, now)
             elif session.names is DEFAULT:
-                session.link.send(image)
+                link.send(image)
             elif names := session.names_for(shared):
-                session.link.send(shared.image(names))
+                link.send(shared.image(names))
             else:
-                missed.append(session.client)
+                missed.append(client)
         shared.forget_images()
         if later or missed:
             clients = self._without(shared, clients, later, missed, now)
@@ -233,8 +232,7 @@ class Connector(PacketRole):
         if gone:
             self.tell(Dropped(now, shared.message_id, gone, b"no-session"))
         others = {*later, *missed}
-        ids = [clients[at : at + ID_BYTES] for at in range(0, len(clients), ID_BYTES)]
-        return b"".join([client for client in ids if client not in others])
+        return b"".join([client for (client,) in each_id(clients) if client not in others])
 
     def journaled(self, number: int, now: float) -> None:
         while self._unsynced and self._unsynced[0][0] <= number:
@@ -247,8 +245,8 @@ class Connector(PacketRole):
     def _stored(self, storing: Storing, now: float) -> None:
         """Durable from here on: owe it, push it, acknowledge it."""
         identity, sent = storing.shared.message_id, []
-        for at in range(0, len(storing.clients), ID_BYTES):
-            session = self.durable.get(storing.clients[at : at + ID_BYTES])
+        for (client,) in each_id(storing.clients):
+            session = self.durable.get(client)
             if session is not None:
                 self._owe(session, storing.shared, now)
                 if identity in session.pump():

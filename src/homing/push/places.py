@@ -6,9 +6,14 @@ bytes with strided slices instead of looping over entries.
 
 from __future__ import annotations
 
+from struct import Struct
+
 from homing.ids import ID_BYTES, NODE_ID_BYTES
 
 PLACE_BYTES = ID_BYTES + NODE_ID_BYTES
+each_id = Struct(f"{ID_BYTES}s").iter_unpack
+"""The ids of a concatenated list, as 1-tuples: twice as quick as slicing."""
+
 # Below this many entries a plain loop is quicker than twenty strided copies.
 _FEW = 12
 

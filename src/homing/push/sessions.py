@@ -101,7 +101,7 @@ class Session:
         self.names: tuple[str, ...] = ()  # of all subscriptions
         self.waiting: dict[bytes, Shared] = {}  # not sent on this connection
         self.unacked: dict[bytes, Shared] = {}  # sent on it, durable sessions only
-        self.again: set[bytes] = set()  # of the waiting: part of a replay
+        self.again: dict[bytes, None] = {}  # of the waiting: part of a replay
         self.held = 0  # bytes of both
         self._dropped = 0
         self._first = b""
@@ -165,7 +165,7 @@ class Session:
 
     def _forget(self, source: dict[bytes, Shared], message_id: bytes) -> None:
         self.held -= source.pop(message_id).size
-        self.again.discard(message_id)
+        self.again.pop(message_id, None)
 
     def part(self, now: float) -> None:
         """The connection is gone: what was sent and not acknowledged waits for the next one."""
@@ -180,12 +180,12 @@ class Session:
         Some of it was sent before; after a restart nobody knows which.
         """
         self.link = link
-        self.again = set(self.waiting)
+        self.again = dict.fromkeys(self.waiting)
 
     def clear(self) -> list[bytes]:
         """Owe nothing any more; the ids that were."""
         owed = [*self.unacked, *self.waiting]
-        self.waiting, self.unacked, self.again, self.held = {}, {}, set(), 0
+        self.waiting, self.unacked, self.again, self.held = {}, {}, {}, 0
         return owed
 
     def pump(self) -> list[bytes]:
@@ -212,7 +212,7 @@ class Session:
             self._dropped, self._first, self._last = 0, b"", b""
         names = self.names_for(shared)
         if shared.message_id in self.again:
-            self.again.discard(shared.message_id)
+            del self.again[shared.message_id]
             link.send(shared.again(names))
         else:
             link.send(shared.image(names))
