@@ -216,6 +216,34 @@ def test_retention_by_age_and_what_it_must_hold() -> None:
     assert segment_names(disk.names()) == [segment_name(4)]
 
 
+def test_what_cannot_be_removed_stays_and_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk()
+
+    def remove(name: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(disk, "remove", remove)
+    writer = log(disk, segment_bytes=BLOCKS_AT + 1, retain_bytes=1)
+    for i in range(1, 5):
+        writer.append([event(i)], skew=0)
+    assert on_disk(disk) == [(i, event(i)) for i in range(1, 5)]
+    assert "retention cannot remove" in caplog.text
+
+
+def test_a_damaged_header_makes_its_neighbour_no_older() -> None:
+    disk, wall = Disk(), Wall()
+    writer = log(disk, wall, segment_bytes=BLOCKS_AT + 1, retain_age=1000.0)
+    for i in range(1, 4):
+        writer.append([event(i)], skew=0)
+    disk.open(segment_name(2)).data[:BLOCKS_AT] = bytes(BLOCKS_AT)
+    assert writer.retain() == []
+    wall.now += 2000
+    writer.append([event(4)], skew=0)
+    assert segment_names(disk.names()) == [segment_name(i) for i in (3, 4)]
+
+
 def test_a_quiet_segment_is_sealed_by_age() -> None:
     disk, wall = Disk(), Wall()
     writer = log(disk, wall, segment_age=60.0)

@@ -232,6 +232,23 @@ def test_a_bug_in_the_thread_ends_all_promises(
         faulty.close()
 
 
+def test_a_closed_journal_promises_nothing(tmp_path: Path, loop: Loop) -> None:
+    journal = opened(tmp_path, loop)
+    journal.close()
+    with pytest.raises(DiskFull, match="closed"):
+        journal.append(publication(1))
+
+
+def test_a_journal_that_cannot_be_opened_leaves_no_lock(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(Directory, "names", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            opened(tmp_path, loop)
+    opened(tmp_path, loop).close()
+
+
 def test_segments_are_announced_when_sealed(tmp_path: Path, loop: Loop) -> None:
     journal = opened(tmp_path, loop)
     journal.append(publication(1))

@@ -8,8 +8,8 @@ is only ever cut, never appended to.
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import msgspec
 
@@ -27,6 +27,8 @@ from homing.journal.segment import (
     write_block,
     write_header,
 )
+
+_log = logging.getLogger(__name__)
 
 SUFFIX = ".hj"
 # [kind, at] alone. What is cut off may have been read by someone, so its numbers are not given
@@ -239,22 +241,36 @@ class Log:
         total = sum(self._sizes.values())
         oldest = self._wall() - self.limits.retain_age
         gone: list[str] = []
-        for name, following in pairwise(names):
-            if self.hold is not None and first_of(following) > self.hold:
+        for place, name in enumerate(names[:-1]):
+            if self.hold is not None and first_of(names[place + 1]) > self.hold:
                 break
-            if total <= self.limits.retain_bytes and self._ended(following) >= oldest:
+            if total <= self.limits.retain_bytes and self._began(names[place + 1 :]) >= oldest:
                 break
-            self.disk.remove(name)
+            if not self._remove(name):
+                break
             total -= self._sizes.pop(name)
             gone.append(name)
         return gone
 
-    def _ended(self, following: str) -> float:
-        """When a segment ended is when the next one began."""
+    def _remove(self, name: str) -> bool:
+        """Housekeeping never stops the journal: what cannot be removed is said and stays."""
         try:
-            return read_header(self.disk.open(following).read(0, BLOCKS_AT)).created / 1e6
-        except (ValueError, OSError):
-            return 0.0
+            self.disk.remove(name)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            _log.warning("retention cannot remove %s: %s", name, error)
+            return False
+        return True
+
+    def _began(self, names: Sequence[str]) -> float:
+        """When the first of these segments began, which is when the one before it ended."""
+        for name in names:
+            try:
+                return read_header(self.disk.open(name).read(0, BLOCKS_AT)).created / 1e6
+            except (ValueError, OSError):
+                continue
+        return self._wall()
 
     def _measure(self) -> dict[str, int]:
         return {name: self.disk.open(name).size for name in segment_names(self.disk.names())}

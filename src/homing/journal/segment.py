@@ -39,7 +39,7 @@ BLOCKS_AT = 8192
 # One group commit is cut into blocks of about BLOCK_BYTES, so that damage costs little and a
 # reader's memory stays small; a single event may be larger, up to what a message may be.
 BLOCK_BYTES = 4 << 20
-BODY_LIMIT = 64 << 20
+BODY_LIMIT = 256 << 20
 
 _HEAD = Struct(">8sII")
 _BLOCK = Struct(">4sIQIqII")

@@ -54,16 +54,16 @@ RETRY_SECONDS = 0.25
 # How long close() tries to write the last group to a disk that refuses it.
 CLOSE_SECONDS = 5.0
 
-# The field that holds most of an event's bytes, for those kinds that can be large.
-_BULK: dict[type[Event], str] = {
-    PublicationAccepted: "payload",
-    PublicationMatched: "clients",
-    SubscriptionSet: "fields",
-    Delivered: "clients",
-    DeliveryQueued: "payload",
-    Redelivered: "clients",
-    Acknowledged: "clients",
-    Dropped: "clients",
+# The fields that can be large, for those kinds that have such.
+_BULK: dict[type[Event], Callable[[Any], int]] = {
+    PublicationAccepted: lambda event: len(event.payload) + len(event.attrs),
+    PublicationMatched: lambda event: len(event.clients),
+    SubscriptionSet: lambda event: len(event.fields),
+    Delivered: lambda event: len(event.clients),
+    DeliveryQueued: lambda event: len(event.payload) + len(event.attrs) + len(event.clients),
+    Redelivered: lambda event: len(event.clients),
+    Acknowledged: lambda event: len(event.clients),
+    Dropped: lambda event: len(event.clients),
 }
 
 
@@ -140,7 +140,7 @@ class Journal:
             self._post(self._tell_instantly)
 
     def _admit_bulk(self, event: Event) -> bool:
-        size = len(getattr(event, _BULK[event.__class__]))
+        size = _BULK[event.__class__](event)
         if self._bulk_in - self._bulk_out + size > BACKLOG_BYTES:
             return self._refuse(event, f"the disk is {BACKLOG_BYTES >> 20} MiB behind")
         self._bulk_in += size
@@ -195,6 +195,7 @@ class Journal:
             disk.close()
         if self.backlog:
             raise JournalError(f"{self.backlog} events not written: {self.trouble}")
+        self.trouble = "the journal is closed"
 
     # --- the thread ---------------------------------------------------------------------
 
@@ -225,9 +226,7 @@ class Journal:
             return False
         self._in_hand = []
         self._bulk_out += sum(
-            len(getattr(event, _BULK[event.__class__]))
-            for event in group
-            if event.__class__ in _BULK
+            _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
         )
         if self._pending:
             self._bell.set()
@@ -280,15 +279,20 @@ def open_journal(
     on_sealed: Callable[[str], None] | None = None,
 ) -> Journal:
     """Lock a directory, recover what is there and begin to write after it."""
-    log = Log(
-        Directory(directory),
-        node,
-        name=name,
-        limits=limits,
-        durable=durability == "fsync",
-        wall=SystemClock.wall,
-        salt=lambda: int.from_bytes(os.urandom(4), "big"),
-    )
+    disk = Directory(directory)
+    try:
+        log = Log(
+            disk,
+            node,
+            name=name,
+            limits=limits,
+            durable=durability == "fsync",
+            wall=SystemClock.wall,
+            salt=lambda: int.from_bytes(os.urandom(4), "big"),
+        )
+    except BaseException:
+        disk.close()
+        raise
     return Journal(
         log,
         durability=durability,
