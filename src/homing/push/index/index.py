@@ -28,7 +28,7 @@ from homing.push.index.merge import Size, choose_merge
 from homing.push.index.planner import TOLERABLE, Sample, plan_cuts
 from homing.push.index.reader import CHUNK, HEAD, Found, Ids, Reader, View, as_matrix, scan_all
 from homing.push.index.stats import Stats, gathered, mentioned
-from homing.push.index.tail import BOUNDS, ENTRIES, Tail
+from homing.push.index.tail import BOUNDS, ENTRIES, Tail, bounds_in
 from homing.push.values import Field, Value
 
 Offsets = npt.NDArray[np.int64]
@@ -113,7 +113,7 @@ class Index:
         else:
             boxes = self._vocabulary.boxes(fields)
             if not self._tail.fits(boxes):
-                self._freeze(len(boxes), sum(len(piece) for piece, _ in boxes))
+                self._freeze(len(boxes), bounds_in(boxes))
             self._tail.append(subscription, boxes)
             self._recent[subscription] = self._tail
         self._count += 1

@@ -30,10 +30,22 @@ from homing.push.subscription import (
     excluded_values,
     parse_field,
 )
-from homing.push.values import BELOW, FALSE, TRUE, Cut, Field, Strings, Value
+from homing.push.values import (
+    ABOVE,
+    BELOW,
+    FALSE,
+    NO_STRINGS,
+    TRUE,
+    Cut,
+    Field,
+    Strings,
+    Value,
+)
 
 Bound = tuple[int, float, float]
 Piece = tuple[Bound, ...]
+# A box: lane, low, high of each bound, one after the other, and its residual check.
+Box = tuple[list[float], int]
 Residual = tuple[tuple[str, Field], ...]
 
 FALSE_TOKEN, TRUE_TOKEN, OTHER_TOKEN, FIRST_TOKEN = 0.0, 1.0, 2.0, 3.0
@@ -76,12 +88,25 @@ class Vocabulary:
 
     # --- subscriptions ---------------------------------------------------------------------
 
-    def boxes(self, fields: Mapping[str, Field]) -> list[tuple[Piece, int]]:
+    def boxes(self, fields: Mapping[str, Field]) -> list[Box]:
         """The boxes of a subscription, each with its residual check's number."""
+        plain: list[float] = []
+        others: list[tuple[str, Field]] = []
+        for name, field in fields.items():
+            # Nearly every field is one closed range of ordinary numbers: no piece, no product.
+            known = self.attributes.get(name)
+            if known is None or known.number == NO_LANE or not _is_plain(field):
+                others.append((name, field))
+                continue
+            low, high = field.numbers[0]
+            plain += (known.number, low[0], high[0])
+        return self._products(plain, others) if others else [(plain, NO_RESIDUAL)]
+
+    def _products(self, plain: list[float], others: list[tuple[str, Field]]) -> list[Box]:
         parts: list[list[Piece]] = []
         checks: list[tuple[str, Field]] = []
         room = MAX_BOXES
-        for name, field in fields.items():
+        for name, field in others:
             pieces, exact = self._pieces(name, field)
             if len(pieces) > room:
                 pieces, exact = [self._hull(name, field)], False
@@ -90,10 +115,8 @@ class Vocabulary:
             if not exact:
                 checks.append((name, field))
         residual = self._residual(tuple(sorted(checks, key=_by_name))) if checks else NO_RESIDUAL
-        if room == MAX_BOXES:
-            return [(tuple(bound for part in parts for bound in part[0]), residual)]
         return [
-            (tuple(bound for piece in pieces for bound in piece), residual)
+            (plain + [number for piece in pieces for bound in piece for number in bound], residual)
             for pieces in product(*parts)
         ]
 
@@ -187,8 +210,9 @@ class Vocabulary:
 
     def row(self, attributes: Mapping[str, Value], lanes: array[int], values: array[float]) -> None:
         """Append the lanes that a publication has and its values there."""
+        known_names = self.attributes
         for name, value in attributes.items():
-            known = self.attributes.get(name)
+            known = known_names.get(name)
             if known is None:
                 continue
             if isinstance(value, str):
@@ -197,15 +221,20 @@ class Vocabulary:
                 if known.token != NO_LANE:
                     lanes.append(known.token)
                     values.append(TRUE_TOKEN if value else FALSE_TOKEN)
-            else:
+            elif known.number != NO_LANE:
                 if not -EXACT_BELOW < value < EXACT_BELOW:  # NaN and infinities end up here too
                     check_number(value, name)
-                if known.number != NO_LANE:
-                    lanes.append(known.number)
-                    values.append(value)
+                lanes.append(known.number)
+                values.append(value)
             if known.present != NO_LANE:
                 lanes.append(known.present)
                 values.append(1.0)
+        if self.absences:
+            self._absence_row(attributes, lanes, values)
+
+    def _absence_row(
+        self, attributes: Mapping[str, Value], lanes: array[int], values: array[float]
+    ) -> None:
         for name, lane in self.absences.items():
             if name not in attributes:
                 lanes.append(lane)
@@ -335,6 +364,15 @@ class Vocabulary:
             return lane
         self._free_lanes.append(lane)
         return NO_LANE
+
+
+def _is_plain(field: Field) -> bool:
+    """Whether a field is one closed range of numbers that floats compare exactly."""
+    if len(field.numbers) != 1 or field.strings is not NO_STRINGS or field.booleans or field.absent:
+        return False
+    (low, low_side), (high, high_side) = field.numbers[0]
+    closed = low_side == BELOW and high_side == ABOVE
+    return closed and low > -EXACT_BELOW and high < EXACT_BELOW
 
 
 def _by_name(check: tuple[str, Field]) -> str:
