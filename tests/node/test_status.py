@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ import zmq
 
 from homing.errors import Unavailable
 from homing.metrics import Registry
+from homing.node.host import Host
 from homing.node.instruments import METRICS
 from homing.node.metrics import Exposition
-from homing.node.status import StatusPage, StatusServer
+from homing.node.status import StatusPage, StatusServer, start_status
+from homing.ports import Link
 
 SECONDS = 20.0
 
@@ -70,23 +73,26 @@ def test_a_taken_port_is_told_at_once() -> None:
     asyncio.run(scenario())
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
-    """A broker on free ports, and its endpoints."""
-    plugs = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
-    words = [word for plug in plugs for word in ("--set", f"service.{plug}=tcp://127.0.0.1:0")]
+@contextlib.contextmanager
+def _node(role: str, settings: dict[str, str]) -> Iterator[dict[str, str]]:
+    """A node with a status page; its endpoints, and its pid under `pid`."""
+    given = {**settings, "node.metrics": "127.0.0.1:0"}
+    words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "homing.cli", "broker", "--set", "node.metrics=127.0.0.1:0", *words],
-        cwd=tmp_path,
+        [sys.executable, "-m", "homing.cli", role, *words],
         stdout=subprocess.PIPE,
         text=True,
         env={key: value for key, value in os.environ.items() if not key.startswith("HOMING_")},
     )
     assert process.stdout is not None
-    told = process.stdout.readline()
-    yield process, dict(re.findall(r"(\w+)=(\S+)", told))
-    process.kill()
-    process.communicate()
+    try:
+        told = process.stdout.readline()
+        yield dict(re.findall(r"(\w+)=(\S+)", told))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def _metrics(ends: dict[str, str]) -> dict[str, float]:
@@ -101,27 +107,52 @@ def _until(condition: str, ends: dict[str, str], value: float) -> None:
         time.sleep(0.02)
 
 
-def test_a_brokers_figures_follow_what_it_does(
-    broker: tuple[subprocess.Popen[str], dict[str, str]],
-) -> None:
-    process, ends = broker
-    with zmq.Context() as context, context.socket(zmq.DEALER) as worker:
-        worker.linger = 0
+def test_a_brokers_figures_follow_what_it_does(tmp_path: Path) -> None:
+    with (
+        _node("broker", _listening("broker", tmp_path)) as ends,
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as worker,
+        context.socket(zmq.REQ) as client,
+    ):
+        worker.linger = client.linger = 0
         worker.connect(ends["localbe"])
         worker.send_multipart([b"", b"MDPW0X", b"\x01", b"echo"])
         _until('homing_service_workers{service="echo"}', ends, 1)
-        with context.socket(zmq.REQ) as client:
-            client.linger = 0
-            client.connect(ends["localfe"])
-            client.send_multipart([b"MDPC0X", b"echo", b"hello"])
-            _until('homing_service_running{service="echo"}', ends, 1)
-            process.send_signal(signal.SIGTERM)
-            _until_not_ready(ends)  # one request is under way: it drains, alive
-            assert _get(f"http://{ends['metrics'].removeprefix('tcp://')}/livez")[0] == 200
-            request = _work(worker)
-            worker.send_multipart([b"", b"MDPW0X", b"\x07", request[4], b"", b"echo", b"hello"])
-            assert client.recv_multipart()[-1] == b"hello"
-    assert process.wait(SECONDS) == 0
+        client.connect(ends["localfe"])
+        client.send_multipart([b"MDPC0X", b"echo", b"hello"])
+        _until('homing_service_running{service="echo"}', ends, 1)
+        request = _work(worker)
+        worker.send_multipart([b"", b"MDPW0X", b"\x07", request[4], b"", b"echo", b"hello"])
+        assert client.recv_multipart()[-1] == b"hello"
+        _until("homing_service_answered_total", ends, 1)
+        _until('homing_service_running{service="echo"}', ends, 0)
+
+
+def test_a_draining_node_is_alive_and_not_ready() -> None:
+    async def scenario() -> None:
+        host = Host()
+        host.role = IdleRole()
+        where = start_status(host, "127.0.0.1:0").removeprefix("tcp://")
+        assert await asyncio.to_thread(_get, f"http://{where}/readyz") == (200, "ready\n")
+        await host.drain(host.now())
+        assert await asyncio.to_thread(_get, f"http://{where}/readyz") == (503, "not ready\n")
+        assert await asyncio.to_thread(_get, f"http://{where}/livez") == (200, "alive\n")
+
+    asyncio.run(scenario())
+
+
+class IdleRole:
+    """A role that does nothing."""
+
+    def opened(self, link: Link, now: float) -> None: ...
+
+    def receive(self, link: Link, message: bytes, now: float) -> None: ...
+
+    def closed(self, link: Link, now: float) -> None: ...
+
+    def wake(self, key: Hashable, now: float) -> None: ...
+
+    def journaled(self, number: int, now: float) -> None: ...
 
 
 def _work(worker: zmq.Socket[bytes]) -> list[bytes]:
@@ -133,18 +164,32 @@ def _work(worker: zmq.Socket[bytes]) -> list[bytes]:
             return frames
 
 
-def _until_not_ready(ends: dict[str, str]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while _get(f"http://{ends['metrics'].removeprefix('tcp://')}/readyz")[0] != 503:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def _listening(role: str, directory: Path) -> dict[str, str]:
+    """Settings that put a node on free ports."""
+    plugs = {
+        "broker": ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe"),
+        "matcher": ("publishers", "status"),
+        "dispatcher": ("dispatcher",),
+        "connector": ("connector", "subscribers"),
+    }[role]
+    section = "service" if role == "broker" else "push"
+    return {f"{section}.{plug}": "127.0.0.1:0" for plug in plugs} | {"node.data": str(directory)}
 
 
-def test_every_declared_metric_without_labels_of_others_is_there(
-    broker: tuple[subprocess.Popen[str], dict[str, str]],
-) -> None:
-    """Those about a service, a peer or a refusal appear with their first subject."""
-    _, ends = broker
-    names = {name.partition("{")[0] for name in _metrics(ends)}
-    later = {"service", "peer", "code"}
-    assert {one.name for one in METRICS if not later & set(one.labels)} <= names
+@pytest.mark.parametrize("role", ["broker", "matcher", "dispatcher", "connector"])
+def test_every_node_tells_its_figures(role: str, tmp_path: Path) -> None:
+    """Those about a service, a peer or a connector appear with their first subject."""
+    with _node(role, _listening(role, tmp_path)) as ends:
+        names = {name.partition("{")[0] for name in _metrics(ends)}
+    own: tuple[str, ...] = {
+        "broker": ("homing_service_",),
+        "matcher": ("homing_push_subscriptions", "homing_push_unsettled"),
+        "dispatcher": (),
+        "connector": ("homing_push_sessions", "homing_push_con", "homing_push_undelivered"),
+    }[role]
+    everybody = ("homing_node_", "homing_journal_", "homing_build_info")
+    later = {"service", "peer", "code", "connector"}
+    declared = {one.name for one in METRICS if not later & set(one.labels)}
+    assert {name for name in declared if name.startswith(everybody)} <= names
+    assert {name for name in declared if name.startswith(own)} <= names
+    assert names <= {one.name for one in METRICS}

@@ -73,20 +73,11 @@ def serve(config: Any) -> int:
     async def start(host: Host) -> None:
         ends = start_broker(host, config)
         if config.node.metrics:
-            ends["metrics"] = _start_metrics(host, config.node.metrics)
+            from homing.node.status import start_status
+
+            ends["metrics"] = start_status(host, config.node.metrics)
         told = " ".join(f"{plug}={end}" for plug, end in ends.items())
         print(f"ready broker {config.service.name} {told}", flush=True)
 
     with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
         return run_node(start, drain_seconds=config.node.drain_timeout + 1.0)
-
-
-def _start_metrics(host: Any, endpoint: str) -> str:
-    from homing.metrics import Registry
-    from homing.node.instruments import watch_broker, watch_node
-    from homing.node.status import start_status
-
-    registry = Registry()
-    watch_node(registry, host)
-    watch_broker(registry, host.role)
-    return start_status(host, registry, endpoint)

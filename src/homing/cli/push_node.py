@@ -45,6 +45,10 @@ class NodeFlags:
 
         async def start(host: Host) -> None:
             ends = _start(kind)(host, config, node)
+            if config.node.metrics:
+                from homing.node.status import start_status
+
+                ends["metrics"] = start_status(host, config.node.metrics)
             told = " ".join(f"{plug}={end}" for plug, end in ends.items())
             print(f"ready {kind} {node.hex()} {told}", flush=True)
 

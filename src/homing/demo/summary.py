@@ -35,10 +35,8 @@ def print_requests(console: Console, seen: Requests) -> None:
 def print_pushes(console: Console, seen: Pushes) -> None:
     """What publishers and subscribers saw."""
     table = _table()
-    table.add_row(
-        "published",
-        f"{seen.published:,} readings, {seen.published / seen.seconds:,.0f}/s, all acknowledged",
-    )
+    took = f"in {seen.seconds:.1f} s, the matcher's recovery included"
+    table.add_row("published", f"{seen.published:,} readings, all acknowledged, {took}")
     table.add_row("killed", "the matcher, half-way, with -9; it recovered from its journal")
     table.add_row("asked for", f"{seen.expected:,} pushes, by brute force over all filters")
     table.add_row(

@@ -6,12 +6,17 @@ A role and its host keep plain figures for themselves; nothing here touches a ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import homing
 from homing.journal.writer import Journal
 from homing.metrics import Metric, Registry, Sample
 from homing.node.host import Host
+from homing.push.connector import Connector
+from homing.push.dispatcher import Dispatcher
+from homing.push.matcher import Matcher
 from homing.service.switch import Broker
 
 BUILD = Metric("homing_build_info", "gauge", "", "Always 1; the version is a label.", ("version",))
@@ -52,6 +57,21 @@ PEER_HOLDS = Metric(
     "homing_service_peer_holds", "gauge", "requests", "Reposted and not answered.", ("peer",)
 )
 
+SUBSCRIPTIONS = Metric(
+    "homing_push_subscriptions", "gauge", "subscriptions", "Subscriptions a matcher knows."
+)
+UNSETTLED = Metric(
+    "homing_push_unsettled", "gauge", "publications", "Accepted, not yet handed over by a matcher."
+)
+OWED = Metric(
+    "homing_push_owed", "gauge", "parcels", "Not acknowledged by a connector.", ("connector",)
+)
+SESSIONS = Metric("homing_push_sessions", "gauge", "clients", "Sessions a connector keeps.")
+CONNECTED = Metric("homing_push_connected", "gauge", "clients", "Subscribers connected now.")
+UNDELIVERED = Metric(
+    "homing_push_undelivered_bytes", "gauge", "bytes", "Kept for sessions: slow, away or unacked."
+)
+
 METRICS: tuple[Metric, ...] = tuple(one for one in list(globals().values()) if type(one) is Metric)
 
 
@@ -60,9 +80,11 @@ def watch_node(registry: Registry, host: Host) -> None:
     registry.watch(lambda: _node(host))
 
 
-def watch_broker(registry: Registry, broker: Broker) -> None:
-    """What a broker tells."""
-    registry.watch(lambda: _broker(broker))
+def watch_role(registry: Registry, role: object) -> None:
+    """What a role tells, whichever it is; one without figures tells nothing."""
+    for kind, tell in _TELLERS.items():
+        if isinstance(role, kind):
+            registry.watch(partial(tell, role))
 
 
 def _node(host: Host) -> Iterator[Sample]:
@@ -102,6 +124,31 @@ def _broker(broker: Broker) -> Iterator[Sample]:
         labels = (_text(peer.known_as),)
         yield Sample(PEER_UP, labels, peer.link is not None)
         yield Sample(PEER_HOLDS, labels, len(peer.held))
+
+
+def _matcher(matcher: Matcher) -> Iterator[Sample]:
+    yield Sample(SUBSCRIPTIONS, (), len(matcher.table))
+    yield Sample(UNSETTLED, (), len(matcher.owed))
+
+
+def _dispatcher(dispatcher: Dispatcher) -> Iterator[Sample]:
+    for connector, outbox in dispatcher.outboxes.items():
+        yield Sample(OWED, (connector.hex(),), len(outbox))
+
+
+def _connector(connector: Connector) -> Iterator[Sample]:
+    sessions = connector.sessions.values()
+    yield Sample(SESSIONS, (), len(sessions))
+    yield Sample(CONNECTED, (), sum(session.link is not None for session in sessions))
+    yield Sample(UNDELIVERED, (), sum(session.held for session in sessions))
+
+
+_TELLERS: dict[type, Callable[[Any], Iterator[Sample]]] = {
+    Broker: _broker,
+    Matcher: _matcher,
+    Dispatcher: _dispatcher,
+    Connector: _connector,
+}
 
 
 def _text(name: bytes) -> str:

@@ -16,6 +16,7 @@ import uvicorn
 from homing.endpoint import parse_endpoint
 from homing.metrics import Registry
 from homing.node.host import Host
+from homing.node.instruments import watch_node, watch_role
 from homing.node.listener import bind
 from homing.node.metrics import Exposition
 
@@ -102,7 +103,10 @@ class StatusServer:
             await self._task
 
 
-def start_status(host: Host, registry: Registry, endpoint: str) -> str:
+def start_status(host: Host, endpoint: str) -> str:
     """Serve a node's pages until its loop ends; the endpoint comes back with its port."""
+    registry = Registry()
+    watch_node(registry, host)
+    watch_role(registry, host.role)
     page = StatusPage(Exposition(registry), lambda: not host.draining)
     return StatusServer(page).start(endpoint)
