@@ -445,6 +445,26 @@ async def test_the_public_dialects_through_homing_s_broker(dialect: str) -> None
         assert got == [b"1", b"2", b"3"]
 
 
+@on_loop
+async def test_a_wrong_call_harms_no_other() -> None:
+    async with stage() as client:
+        asked = asyncio.create_task(client.request("wait", 0.2, returns=float))
+        await asyncio.sleep(0)
+        for service, options in (
+            ("", {}),
+            ("x" * 256, {}),
+            ("echo", {"timeout": 0}),
+            ("echo", {"timeout": -1}),
+            ("echo", {"timeout": float("nan")}),
+            ("echo", {"priority": 10}),
+            ("echo", {"priority": -1}),
+        ):
+            with pytest.raises(homing.HomingError):
+                await client.request(service, **options)
+        assert await client.request("echo", b"x", timeout=float("inf")) == b"x"
+        assert await asked == 0.2
+
+
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="dialect"):
         homing.Client(dialect="03")

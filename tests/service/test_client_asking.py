@@ -108,7 +108,7 @@ async def test_plans_are_made_once_and_forgotten_in_time() -> None:
     asking = Asking(Dialect.D0X)
     assert asking.plan("a", 1.0, 4, False) is asking.plan("a", 1.0, 4, False)
     for number in range(10_000):
-        asking.plan("a", float(number), 4, False)
+        asking.plan("a", 1.0 + number, 4, False)
     assert len(asking._plans) <= 4096
 
 

@@ -394,6 +394,8 @@ def test_settings_are_checked() -> None:
         worker.service("x", concurrency=2)
     with pytest.raises(ValueError, match="0X"):
         worker.service("")
+    with pytest.raises(ValueError, match="bytes"):
+        worker.service("x" * 256)
     worker.service("x")(process_id)
     with pytest.raises(ValueError, match="already"):
         worker.service("x")

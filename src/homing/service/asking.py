@@ -12,8 +12,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from homing.errors import HomingError, QueueFull, Refused, RemoteProtocolError
+from homing.errors import HomingError, Malformed, QueueFull, Refused, RemoteProtocolError
 from homing.wire import mdp
+from homing.wire.mdp_fields import NAME_MAX
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options
 
 # An envelope of ours: MORE, its length, `HM`, flags, priority, timeout; then the id.
@@ -125,11 +126,15 @@ class Asking:
 
     def _make_plan(self, service: str, patience: float, priority: int, streamed: bool) -> Plan:
         name = service.encode()
+        if not 1 <= len(name) <= NAME_MAX:
+            raise Malformed(f"a service name has 1 to {NAME_MAX} bytes, got {len(name)}")
+        if not patience > 0:
+            raise Malformed(f"a timeout is more than 0 seconds, got {patience}")
         behind = mdp.request_head(self.dialect, name)
         report = mdp.report_head(self.dialect, Kind.FINAL, name)
         if self.dialect != Dialect.D0X:
             return Plan(b"", behind, report, patience, streamed)
-        milliseconds = min(int(patience * 1000), 0xFFFFFFFF)
+        milliseconds = int(min(patience * 1000, 0xFFFFFFFF))
         options = mdp.write_options(Options(streamed, priority, milliseconds))
         return Plan(_SHORT_16 + options, behind, report, patience, streamed)
 

@@ -40,6 +40,7 @@ from typing import Any, TypeVar
 from homing.errors import HandshakeRefused
 from homing.service.bodies import codec_named
 from homing.service.station import Serve, Station
+from homing.wire.mdp_fields import CREDIT_MAX, NAME_MAX
 from homing.wire.mdp_messages import Dialect
 from homing.wire.mechanisms import Mechanism
 from homing.wire.zmtp import NULL
@@ -96,8 +97,10 @@ class Worker:
         """Offer the decorated function under this name; an empty name is any service."""
         if name in self._offers:
             raise ValueError(f"this worker serves {name!r} already")
-        if not 1 <= concurrency <= 65535:
-            raise ValueError("concurrency is from 1 to 65535")
+        if not 1 <= concurrency <= CREDIT_MAX:
+            raise ValueError(f"concurrency is from 1 to {CREDIT_MAX}")
+        if len(name.encode()) > NAME_MAX:
+            raise ValueError(f"a service name has at most {NAME_MAX} bytes")
         if self._dialect != Dialect.D0X and (concurrency > 1 or not name):
             raise ValueError("only the 0X dialect has concurrency, or serves any service")
 
