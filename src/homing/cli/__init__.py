@@ -31,6 +31,7 @@ class Verb(NamedTuple):
 
 PLANES: dict[str, tuple[Verb, ...]] = {
     "The whole fabric": (
+        Verb("up", "run a whole fabric here: both planes, journal and dashboard"),
         Verb("demo", "run the main job here: load, a kill, an audit, measured figures"),
     ),
     "Service plane": (

@@ -55,7 +55,11 @@ class Fabric(Protocol):
     """What the page shows and tries: a whole fabric, or one node of it."""
 
     registry: Registry
-    ready: bool
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes work."""
+        ...
 
     def topology(self) -> dict[str, Any]:
         """Brokers with peers and services, ring, connectors, journal: see docs/reference/http.md."""
@@ -77,6 +81,7 @@ class Dashboard:
         self._sampler = Sampler()
         self._fresh = asyncio.Condition()
         self._viewers = 0
+        self._closing = asyncio.Event()
         status = StatusPage(Exposition(fabric.registry), lambda: fabric.ready)
         self.app = Starlette(
             routes=[
@@ -101,6 +106,10 @@ class Dashboard:
             async with self._fresh:
                 self._fresh.notify_all()
             await asyncio.sleep(EVERY)
+
+    def close(self) -> None:
+        """End every stream, so that the server can."""
+        self._closing.set()
 
     def _frame(self) -> Frame:
         families = self._fabric.registry.read()
@@ -127,18 +136,37 @@ class Dashboard:
     async def _stream(self, request: Request) -> Response:
         if self._viewers >= MAX_VIEWERS:
             return PlainTextResponse(f"{MAX_VIEWERS} pages are open already\n", 503)
-        return _events(self._frames())
+        return self._events(self._frames())
 
     async def _frames(self) -> AsyncIterator[Any]:
         """Those there are, then every new one."""
+        yield list(self._sampler.frames)
+        while True:
+            async with self._fresh:
+                await self._fresh.wait()
+            yield [self._sampler.frames[-1]]
+
+    def _events(self, items: AsyncIterator[Any]) -> Response:
+        """A stream of server-sent events, one an item, until either side has enough."""
+        headers = {"Cache-Control": "no-store"}
+        lines = self._lines(items)
+        return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+
+    async def _lines(self, items: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         self._viewers += 1
+        closing = asyncio.ensure_future(self._closing.wait())
         try:
-            yield list(self._sampler.frames)
             while True:
-                async with self._fresh:
-                    await self._fresh.wait()
-                yield [self._sampler.frames[-1]]
+                step = asyncio.ensure_future(anext(items))
+                await asyncio.wait((step, closing), return_when=asyncio.FIRST_COMPLETED)
+                if not step.done():
+                    step.cancel()
+                    return
+                yield b"data: " + msgspec.json.encode(step.result()) + b"\n\n"
+        except StopAsyncIteration:
+            return
         finally:
+            closing.cancel()
             self._viewers -= 1
 
     # -- trying -------------------------------------------------------------------------------
@@ -179,18 +207,8 @@ class Dashboard:
             return PlainTextResponse(f"{MAX_VIEWERS} streams are open already\n", 503)
         pushes = self._fabric.subscribe(request.query_params.get("filter", ""))
         # The first item says that the subscription holds, or raises what is wrong with it.
-        first = await anext(pushes)
-
-        async def all_of_them() -> AsyncIterator[Any]:
-            self._viewers += 1
-            try:
-                yield first
-                async for push in pushes:
-                    yield push
-            finally:
-                self._viewers -= 1
-
-        return _events(all_of_them())
+        await anext(pushes)
+        return self._events(pushes)
 
 
 class _Ask(msgspec.Struct):
@@ -215,13 +233,3 @@ async def _body(request: Request, kind: type[_T]) -> _T:
 
 def _json(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def _events(items: AsyncIterator[Any]) -> Response:
-    async def lines() -> AsyncIterator[bytes]:
-        async for item in items:
-            yield b"data: " + msgspec.json.encode(item) + b"\n\n"
-
-    return StreamingResponse(
-        lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-    )

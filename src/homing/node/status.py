@@ -75,7 +75,8 @@ class _Server(uvicorn.Server):
 class StatusServer:
     """Serves the pages of one node on its own loop, from `start` to `stop`."""
 
-    def __init__(self, page: StatusPage) -> None:
+    def __init__(self, page: Callable[..., Awaitable[None]]) -> None:
+        """`page`: a StatusPage, or any other ASGI application."""
         config = uvicorn.Config(
             page,
             lifespan="off",

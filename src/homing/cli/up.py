@@ -1,0 +1,124 @@
+"""Run a whole fabric here: broker, push plane, journal and dashboard, in one process.
+
+Needs no other service. Ctrl-C or SIGTERM drains it. The token it prints lets the dashboard send
+requests and publications; without it the page only looks.
+
+Examples:
+  homing up
+  homing up --data ./homing-data --port-offset 100
+  homing up --config homing.toml
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+
+if TYPE_CHECKING:
+    from homing.config import Config
+    from homing.node.up import Nodes
+
+app = verb("up", __doc__)
+
+
+@app.default
+def up(
+    *,
+    data: Annotated[str | None, Parameter(help="directory for journals, ids and keys")] = None,
+    port_offset: Annotated[int | None, Parameter(help="added to every default port")] = None,
+    name: Annotated[str | None, Parameter(help="the broker's name")] = None,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Run everything until it is told to stop."""
+    from homing.node.limits import raise_file_limit
+    from homing.node.logs import logging_to
+    from homing.node.run import run
+
+    given: dict[str, Any] = {
+        "node.data": data,
+        "node.port_offset": port_offset,
+        "service.name": name,
+    }
+    config = flags.load(given)
+    if config.dashboard.enabled and not config.dashboard.token:
+        config = flags.load({**given, "dashboard.token": secrets.token_urlsafe(12)})
+    raise_file_limit()
+    with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
+        return run(_live(config))
+
+
+async def _live(config: Config) -> int:
+    from homing.clock import SystemClock
+    from homing.node.run import Ending
+    from homing.node.up import Nodes
+
+    nodes = Nodes(config)
+    ending = Ending()
+    try:
+        with ending:
+            nodes.start()
+            async with _dashboard(nodes) as url:
+                _tell(nodes, url)
+                await ending.first.wait()
+                print("homing: draining; once more to stop at once", file=sys.stderr)
+                deadline = SystemClock.monotonic() + config.node.drain_timeout
+                return await ending.unless_aborted(nodes.drain(deadline))
+    finally:
+        nodes.stop()
+
+
+@contextlib.asynccontextmanager
+async def _dashboard(nodes: Nodes) -> AsyncIterator[str]:
+    """The page is up inside; its URL, empty if it is switched off."""
+    settings = nodes.config.dashboard
+    if not settings.enabled:
+        yield ""
+        return
+    from homing.dashboard.app import Dashboard
+    from homing.dashboard.fabric import RunningFabric
+    from homing.node.status import StatusServer
+
+    fabric = RunningFabric(nodes)
+    dashboard = Dashboard(fabric, settings.token)
+    server = StatusServer(dashboard.app)
+    where = server.start(settings.listen).removeprefix("tcp://")
+    sampling = asyncio.create_task(dashboard.sample_for_ever())
+    try:
+        yield f"http://{where}/"
+    finally:
+        sampling.cancel()
+        dashboard.close()
+        await fabric.close()
+        await server.stop()
+
+
+def _tell(nodes: Nodes, url: str) -> None:
+    """Where everything is, and what to type next."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table("node", "plug", "endpoint", box=None, pad_edge=False)
+    for node, ends in nodes.endpoints.items():
+        for number, (plug, endpoint) in enumerate(ends.items()):
+            table.add_row("" if number else node, plug, endpoint)
+    console.print(table)
+    if url:
+        console.print(f"\ndashboard  [bold]{url}[/]  token [bold]{nodes.config.dashboard.token}[/]")
+    offset = nodes.config.node.port_offset
+    more = f" --set node.port_offset={offset}" if offset else ""
+    console.print(
+        "\ntry, in another terminal:\n"
+        f"  homing worker echo --echo{more}\n"
+        f"  homing request echo hello{more}\n"
+        f"  homing subscribe 'price in 10..20' & homing publish price=12.5 --payload hello\n"
+    )
+    print("ready up", flush=True)

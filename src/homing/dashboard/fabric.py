@@ -1,0 +1,134 @@
+"""The fabric that `homing up` runs, as its page sees it and tries it."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from homing.clock import SystemClock
+from homing.ids import ID_BYTES
+from homing.journal.writer import Journal
+from homing.metrics import Registry
+from homing.node.host import Host
+from homing.node.instruments import watch_node, watch_role
+from homing.node.push import token_keys
+from homing.node.up import Nodes
+from homing.push.connector import Connector
+from homing.push.matcher import Matcher
+from homing.push.publisher import Publisher
+from homing.push.subscriber import Subscriber
+from homing.push.tokens import Keyring
+from homing.service.client import Client
+from homing.service.switch import Broker
+from homing.wire.pushed import Gap
+
+TRY_SECONDS = 5.0
+"""A person who waits longer than this has lost interest."""
+
+
+class RunningFabric:
+    """homing.dashboard.app.Fabric over nodes in this process."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.registry = Registry()
+        self._nodes = nodes
+        self._client = Client(nodes.config.service.localfe)
+        keys = nodes.config.security.api_keys
+        self._publisher = Publisher(nodes.config.push.publishers, token=keys[0] if keys else "")
+        for host in nodes.hosts.values():
+            watch_node(self.registry, host)
+            watch_role(self.registry, host.role)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every node takes work."""
+        matcher = self._role("matcher")
+        return not self._nodes.draining and (not isinstance(matcher, Matcher) or matcher.ready)
+
+    def _role(self, name: str) -> object:
+        host = self._nodes.hosts.get(name)
+        return host.role if host is not None else None
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def topology(self) -> dict[str, Any]:
+        """Nodes, journals: what metrics have no names for."""
+        hosts = self._nodes.hosts
+        return {
+            "title": f"{self._nodes.config.service.name}, {len(hosts)} nodes in one process",
+            "nodes": [self._node(role, host) for role, host in hosts.items()],
+            "journals": [
+                self._journal(role, host.journal_writer)
+                for role, host in hosts.items()
+                if isinstance(host.journal_writer, Journal)
+            ],
+        }
+
+    def _node(self, name: str, host: Host) -> dict[str, Any]:
+        role = host.role
+        facts: dict[str, Any] = dict(self._nodes.endpoints[name])
+        told: dict[str, Any] = {"role": name, "name": "", "up": not host.draining, "facts": facts}
+        if isinstance(role, Broker):
+            told["name"] = role.name.decode("utf-8", "replace")
+            facts["services"] = len(role.core.services)
+            for peer in role.federation.peers.values():
+                state = "reached" if peer.link is not None else "not reached"
+                facts[f"peer {peer.known_as.decode('utf-8', 'replace')}"] = state
+        elif isinstance(role, Matcher):
+            facts["subscriptions"] = len(role.table)
+        elif isinstance(role, Connector):
+            facts["sessions"] = len(role.sessions)
+        return told
+
+    def _journal(self, role: str, journal: Journal) -> dict[str, Any]:
+        config = self._nodes.config
+        root = Path(config.node.data) / config.journal.directory
+        files = [file for file in root.glob(f"{role}-*/*") if file.is_file()]
+        return {
+            "node": role,
+            "segments": len(files),
+            "bytes": sum(file.stat().st_size for file in files),
+            "number": journal.number,
+            "free": shutil.disk_usage(root).free,
+        }
+
+    # -- trying -------------------------------------------------------------------------------
+
+    async def request(self, service: str, body: bytes) -> bytes:
+        """Ask a service through the broker."""
+        return await self._client.request(service, body, timeout=TRY_SECONDS)
+
+    async def publish(self, attributes: dict[str, Any], payload: bytes) -> int:
+        """Publish through the matcher; how many subscriptions matched."""
+        return await self._publisher.publish(attributes, payload)
+
+    async def subscribe(self, filter_text: str) -> AsyncIterator[dict[str, Any]]:
+        """Subscribe as a client of its own: first that it holds, then every push."""
+        client = secrets.token_hex(ID_BYTES)
+        keyring = Keyring(token_keys(self._nodes.config))
+
+        def credentials() -> tuple[int, str]:
+            now = int(SystemClock.wall())
+            return now, keyring.issue(client, now)
+
+        where = self._nodes.config.push.subscribers
+        async with Subscriber(client, where, credentials=credentials) as subscriber:
+            await subscriber.subscribe(filter_text)
+            yield {"type": "subscribed"}
+            async for push in subscriber:
+                if isinstance(push, Gap):
+                    yield {"type": "gap", "dropped": push.dropped}
+                else:
+                    yield {
+                        "type": "push",
+                        "payload": push.payload,
+                        "attrs": push.attrs,
+                    }
+
+    async def close(self) -> None:
+        """Hang up what the page used for trying."""
+        await self._client.close()
+        await self._publisher.close()
