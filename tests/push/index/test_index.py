@@ -197,6 +197,23 @@ def test_thousands_of_changes_through_many_merges(background: bool) -> None:
     index.close()
 
 
+def test_batches_of_like_and_of_unlike_rows(path: str) -> None:
+    index, oracle = Index(background=False), Oracle()
+    churn(index, oracle, random.Random(21), 800, 700)
+    batches: list[list[dict[str, Value]]] = [
+        [{"a": 1, "b": 2.5, "c": "s1", "d": True}, {"a": 2, "b": 3, "c": "s2", "d": False}],
+        [{"a": 1, "b": "x"}, {"a": "s1", "b": 7}, {"a": True, "b": 7}],
+        [{"a": 1}, {"b": 1}, {}],
+        [{"a": 2**63, "b": 1}, {"a": -(2**63), "b": 1}],
+        [{}, {}],
+        [],
+    ]
+    for rows in batches:
+        offsets, ids = index.match_batch(rows)
+        found = [sorted(ids[offsets[i] : offsets[i + 1]].tolist()) for i in range(len(rows))]
+        assert found == oracle.match_batch(rows)
+
+
 @pytest.mark.nightly
 def test_a_million_random_publications() -> None:
     chance = random.Random(11)

@@ -168,21 +168,48 @@ def _from_numpy(name: str, values: npt.NDArray[Any], missing: Flags | None) -> C
 
 def _from_objects(name: str, values: npt.NDArray[Any], missing: Flags | None) -> Column:
     """Python objects or fixed-width strings: all of one kind, or the column is refused."""
-    there = values if missing is None else values[~missing]
-    kinds = {type(value.item() if isinstance(value, np.generic) else value) for value in there}
+    there = (values if missing is None else values[~missing]).tolist()
+    plain = _from_values(name, there)
+    if missing is None:
+        return plain
+    spread = np.zeros(len(values), plain.values.dtype)
+    spread[~missing] = plain.values
+    return plain._replace(values=spread, missing=missing)
+
+
+def _from_values(name: str, values: Sequence[Any]) -> Column:
+    kinds = set(map(type, values))
     if kinds <= {str}:
-        texts = sorted({str(value) for value in there})
-        numbers = np.zeros(len(values), np.int64)
-        wanted = slice(None) if missing is None else ~missing
-        numbers[wanted] = np.searchsorted(np.array(texts, object), there) if texts else 0
-        return Column("text", numbers, missing, texts)
-    if kinds <= {bool} or kinds <= {int, float}:
-        filled = np.zeros(len(values), np.bool_ if kinds == {bool} else _number_type(kinds))
-        filled[slice(None) if missing is None else ~missing] = there
-        return _from_numpy(name, filled, missing)
+        numbers: dict[str, int] = {}
+        found = [numbers.setdefault(text, len(numbers)) for text in values]
+        return Column("text", np.array(found, np.int64), None, list(numbers))
+    if kinds == {bool}:
+        return Column("boolean", np.array(values, np.bool_), None, [])
+    if kinds <= {int, float}:
+        try:
+            return _from_numpy(name, np.array(values, np.int64 if kinds == {int} else None), None)
+        except OverflowError:
+            raise SubscriptionError(f"`{name}` holds an integer of more than 64 bits") from None
     names = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise SubscriptionError(f"the column `{name}` mixes {names}: match such rows one by one")
 
 
-def _number_type(kinds: set[type]) -> type[np.generic]:
-    return np.int64 if kinds == {int} else np.float64
+def columns_of(rows: Sequence[Mapping[str, Value]], vocabulary: Vocabulary) -> Columns | None:
+    """Rows that all have the same attributes, of the same kinds, as columns; others: None.
+
+    Several times as fast as row after row, and the usual case: one publisher's batch.
+    """
+    names = tuple(rows[0]) if rows else ()
+    if not names or any(tuple(row) != names for row in rows):
+        return None
+    made = Columns({})
+    made._length = len(rows)
+    try:
+        for name, values in zip(
+            names, zip(*[row.values() for row in rows], strict=True), strict=True
+        ):
+            if name in vocabulary.attributes:
+                made._columns[name] = _from_values(name, values)
+    except SubscriptionError:
+        return None  # row after row tells which row and why, or finds it is fine
+    return made

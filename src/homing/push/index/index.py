@@ -21,7 +21,7 @@ from homing.errors import SubscriptionError
 from homing.push.index import kernels as compiled
 from homing.push.index import store
 from homing.push.index.blocks import Words, dead_of, ids_of
-from homing.push.index.columns import Columns
+from homing.push.index.columns import Columns, columns_of
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Vocabulary
 from homing.push.index.merge import Size, choose_merge
@@ -197,6 +197,9 @@ class Index:
     def _matrix_of_rows(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Any, ...]:
         lanes, values, ends = array("i"), array("d"), array("q")
         with self._lock:
+            columns = columns_of(rows, self._vocabulary)
+            if columns is not None:
+                return (self._view, *columns.matrix(self._vocabulary), self._vocabulary.lanes)
             for row in rows:
                 self._vocabulary.row(row, lanes, values)
                 ends.append(len(lanes))

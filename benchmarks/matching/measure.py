@@ -1,0 +1,317 @@
+"""The measurements: one workload through the index, the peers beside it, growth, goals."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.harness import Report
+from benchmarks.matching import workloads
+from benchmarks.matching.peers import Brute, DuckDB, SegmentTrees, Table
+from benchmarks.matching.peers import publications as peer_publications
+from benchmarks.matching.workloads import W1, Workload
+from homing.push.index import Index, kernels
+from homing.push.values import Field
+
+# Sequential events that a percentile is taken over, and events of a batch measurement.
+SINGLES = 2000
+BATCHED = 4096
+# 10 M subscriptions and their making need this much; W6 is left out on smaller machines.
+W6_BYTES = 8 << 30
+
+
+class Figures(NamedTuple):
+    """What one workload gave."""
+
+    workload: Workload
+    matches: float
+    p50: float
+    p99: float
+    single: float
+    batch64: float
+    batch1024: float
+    size: float
+    adds: float
+    removes: float
+    build: float
+    load: float
+
+
+def run(report: Report) -> None:
+    """Measure everything and check the goals."""
+    kernels.load()
+    all_figures = [_measured(report, workload) for workload in _chosen(report.quick)]
+    by_name = {figures.workload.name: figures for figures in all_figures}
+    _figures_table(report, all_figures)
+    peers = _peers(report, by_name["W1"])
+    exponent = _growth(report)
+    _goals(report, by_name, peers, exponent)
+
+
+def _chosen(quick: bool) -> list[Workload]:
+    if quick:
+        return [workload.sized(5000) for workload in workloads.ALL if workload.name != "W6"]
+    enough = _available_bytes() >= W6_BYTES
+    return [workload for workload in workloads.ALL if enough or workload.name != "W6"]
+
+
+def _available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """CPU seconds of this thread: other processes on the core do not count."""
+    begin = time.thread_time()
+    work()
+    return time.thread_time() - begin
+
+
+def filled(workload: Workload) -> tuple[Index, float]:
+    """An index with a workload's subscriptions, still unmerged, and the CPU seconds that took."""
+    index = Index(background=False)
+    seconds = 0.0
+    source = workloads.subscriptions(workload)
+    while block := [pair for pair, _ in zip(source, range(workloads.BLOCK), strict=False)]:
+        seconds += _seconds(lambda block=block: _add_all(index, block))  # type: ignore[misc]
+    return index, seconds
+
+
+def _add_all(index: Index, block: list[tuple[int, dict[str, Field]]]) -> None:
+    for number, fields in block:
+        index.add(number, fields)
+
+
+def _remove_all(index: Index, count: int) -> None:
+    for number in range(count):
+        index.remove(number)
+
+
+def _measured(report: Report, workload: Workload) -> Figures:
+    report.say(f"{workload.name}: {workload.subscriptions:,} subscriptions")
+    count = 256 if report.quick else BATCHED
+    index, adding = filled(workload)
+    rows = workloads.publications(workload, count)
+    build = _seconds(index.compact)
+    index.match_batch(rows)
+    index.compact()  # planned for what is published, as a running matcher's index is
+    gc.collect()
+    singles = _singles(index, rows[:SINGLES])
+    before = index.stats()
+    batch64 = report.median(lambda: count / _seconds(lambda: _in_batches(index, rows, 64)))
+    batch1024 = report.median(lambda: count / _seconds(lambda: _in_batches(index, rows, 1024)))
+    after = index.stats()
+    removed = min(20_000, workload.subscriptions // 10)
+    load = _load_seconds(index)
+    removing = _seconds(lambda: _remove_all(index, removed))
+    return Figures(
+        workload,
+        (after.matches - before.matches) / (after.publications - before.publications),
+        float(np.percentile(singles, 50)) * 1e6,
+        float(np.percentile(singles, 99)) * 1e6,
+        1 / float(np.mean(singles)),
+        batch64,
+        batch1024,
+        before.bytes / workload.subscriptions,
+        workload.subscriptions / adding,
+        removed / removing,
+        build,
+        load,
+    )
+
+
+def _singles(index: Index, rows: list[Any]) -> list[float]:
+    clock = time.perf_counter
+    taken: list[float] = []
+    for row in rows:
+        begin = clock()
+        index.match(row)
+        taken.append(clock() - begin)
+    return taken
+
+
+def _in_batches(index: Index, rows: list[Any], size: int) -> None:
+    for begin in range(0, len(rows), size):
+        index.match_batch(rows[begin : begin + size])
+
+
+def _load_seconds(index: Index) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "index"
+        index.snapshot(path)
+        begin = time.perf_counter()
+        Index.load(path, background=False)
+        return time.perf_counter() - begin
+
+
+def _figures_table(report: Report, all_figures: list[Figures]) -> None:
+    report.note(
+        "One core. Events/s count CPU time of the matching thread, from attributes in Python "
+        "dictionaries to an array of ids; latencies are wall time of one `match` call."
+    )
+    report.table(
+        "The index on six workloads",
+        [
+            "workload",
+            "subscriptions",
+            "matches/event",
+            "single p50 µs",
+            "p99 µs",
+            "single ev/s",
+            "batch 64 ev/s",
+            "batch 1024 ev/s",
+            "matches/s",
+            "bytes/sub",
+            "add/s",
+            "remove/s",
+            "build s",
+            "load s",
+        ],
+        [
+            [
+                f.workload.name,
+                f.workload.subscriptions,
+                f.matches,
+                f.p50,
+                f.p99,
+                f.single,
+                f.batch64,
+                f.batch1024,
+                f.batch1024 * f.matches,
+                f.size,
+                f.adds,
+                f.removes,
+                f.build,
+                f.load,
+            ]
+            for f in all_figures
+        ],
+    )
+
+
+def _peers(report: Report, figures: Figures) -> dict[str, float]:
+    """Events/s of each peer on W1, after checking that all of them agree."""
+    workload = figures.workload
+    report.say(f"peers on {workload.subscriptions:,} subscriptions of W1")
+    table = Table(workload)
+    numbers, texts = peer_publications(workload, 1024)
+    index, _ = filled(workload)
+    index.compact()
+    rows = workloads.publications(workload, 1024)
+    brute, trees, duck = Brute(table), SegmentTrees(table), DuckDB(table)
+    some = 64
+    joined = duck.match_batch(numbers[:some], texts[:some])
+    for event in range(some):
+        expected = brute.match(numbers[event], int(texts[event])).tolist()
+        assert sorted(index.match(rows[event]).tolist()) == expected
+        assert sorted(trees.match(numbers[event], int(texts[event])).tolist()) == expected
+        assert sorted(joined[joined[:, 0] == event, 1].tolist()) == expected
+    rates = {"homing, batches of 1024": figures.batch1024, "homing, one by one": figures.single}
+    for peer, events in ((brute, 64), (trees, 256)):
+        rates[peer.name] = report.median(
+            lambda peer=peer, events=events: (  # type: ignore[misc]
+                events
+                / _seconds(lambda: [peer.match(numbers[e], int(texts[e])) for e in range(events)])
+            )
+        )
+    rates[duck.name] = report.median(
+        lambda: 256 / _wall(lambda: duck.match_batch(numbers[:256], texts[:256]))
+    )
+    ours = figures.batch1024
+    report.table(
+        f"Peers on W1 ({workload.subscriptions:,} subscriptions)",
+        ["matcher", "events/s", "homing's batch is × faster"],
+        [[name, rate, ours / rate] for name, rate in rates.items()],
+    )
+    return rates
+
+
+def _wall(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _growth(report: Report) -> float:
+    """Cost per event over the number of subscriptions; the exponent from 100 k to 3 M."""
+    sizes = (
+        [2000, 4000]
+        if report.quick
+        else [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 5_000_000]
+    )
+    costs: list[float] = []
+    rows = workloads.publications(W1, 1024)
+    for size in sizes:
+        report.say(f"growth: {size:,} subscriptions")
+        index, _ = filled(W1.sized(size))
+        index.compact()
+        index.match_batch(rows)
+        index.compact()
+        costs.append(
+            report.median(lambda index=index: _seconds(lambda: index.match_batch(rows)))  # type: ignore[misc]
+            / len(rows)
+            * 1e6
+        )
+    report.table(
+        "Growth of cost with the number of subscriptions (W1's ranges, batches of 1024)",
+        ["subscriptions", "µs/event"],
+        [[size, cost] for size, cost in zip(sizes, costs, strict=True)],
+    )
+
+    def draw(axes: Any) -> None:
+        axes.loglog(sizes, costs, marker="o", label="homing")
+        axes.loglog(
+            sizes, [costs[0] * size / sizes[0] for size in sizes], ls=":", label="proportional"
+        )
+        axes.set_xlabel("subscriptions")
+        axes.set_ylabel("CPU µs per event")
+        axes.legend()
+        axes.grid(True, which="both", alpha=0.3)
+
+    report.plot("growth", draw)
+    wanted = [i for i, size in enumerate(sizes) if 100_000 <= size <= 3_000_000] or [0, 1]
+    x = np.log([sizes[i] for i in wanted])
+    return float(np.polyfit(x, np.log([costs[i] for i in wanted]), 1)[0])
+
+
+def _first_match_seconds() -> float:
+    """From a fresh index to its first answer in a new process, imports apart."""
+    code = (
+        "import time\n"
+        "from homing.push.index import Index\n"
+        "from homing.push.subscription import parse_fields\n"
+        "begin = time.perf_counter()\n"
+        "index = Index()\n"
+        "index.add(1, parse_fields({'a': {'use': 2, 'low': 1}}))\n"
+        "assert index.match({'a': 2}).tolist() == [1]\n"
+        "print(time.perf_counter() - begin)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def _goals(
+    report: Report, by_name: dict[str, Figures], peers: dict[str, float], exponent: float
+) -> None:
+    w1, w2 = by_name["W1"], by_name["W2"]
+    report.goal("W1, batches of 1024, events/s", w1.batch1024, 100_000, at_least=True)
+    report.goal("W2, batches of 1024, events/s", w2.batch1024, 20_000, at_least=True)
+    report.goal(
+        "W1, × the segment trees", w1.batch1024 / peers[SegmentTrees.name], 150, at_least=True
+    )
+    report.goal("W1, one by one, p50 µs", w1.p50, 15)
+    report.goal("bytes per subscription, W2", w2.size, 300)
+    report.goal("updates/s", min(w1.adds, w1.removes), 100_000, at_least=True)
+    report.goal("loading W2's snapshot, s", w2.load, 3)
+    report.goal("first match in a new process, ms", _first_match_seconds() * 1000, 50)
+    report.goal("growth exponent from 100 k to 3 M", exponent, 0.9)
