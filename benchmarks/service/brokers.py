@@ -78,7 +78,9 @@ def _homing(name: str, offset: int, python_path: str, *peers: str) -> Iterator[R
     argv += ["--port-offset", str(offset)]
     for peer in peers:
         argv += ["--peer", peer]
-    env = {"PYTHONPATH": python_path}
+    # Compiled once for the whole benchmark, wherever it runs.
+    caches = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{python_path}/cache"}
+    env = {"PYTHONPATH": python_path, **caches}
     with tempfile.TemporaryDirectory() as data:
         argv += ["--data", data]
         with server(argv, LOCALFE + offset, core=SERVER_CORE, env=env) as process:

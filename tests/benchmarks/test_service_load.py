@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from shutil import which
 
 import pytest
 
 from benchmarks.peers import HERE, majordomo_program
-from benchmarks.service.brokers import Broker, one_port
+from benchmarks.service.brokers import Broker, homing, one_port, plain_path
 from benchmarks.service.drive import bytes_per_request, expect, loading, once
 
 pytestmark = [
@@ -36,6 +37,14 @@ def test_the_yardstick_on_libzmq_answers_and_holds_what_waits() -> None:
     got = once(broker.start, "mdp01", {"workers": 2, "inflight": 20, "rate": 200, "seconds": 0.3})
     assert got.rate > 0
     assert bytes_per_request(broker, 20_000) > 64
+
+
+def test_homing_serves_the_load_in_both_dialects(tmp_path: Path) -> None:
+    start = homing(plain_path(tmp_path / "src"))
+    public = once(start, "mdp01", {"workers": 2, "inflight": 10, "seconds": 0.3})
+    own = {"workers": 2, "inflight": 40, "credit": 5, "envelope": 1, "size": 70_000, "seconds": 0.3}
+    assert public.rate > 0
+    assert once(start, "mdp0x", own).rate > 0
 
 
 def test_a_load_that_is_refused_says_so(capfd: pytest.CaptureFixture[str]) -> None:
