@@ -271,6 +271,16 @@ def test_a_client_without_a_durable_session_leaves_nothing_behind() -> None:
     assert (len(desk.connector.sessions), len(desk.connector.doorway)) == (0, 0)
 
 
+def test_five_thousand_connects_and_closes_leave_nothing() -> None:
+    desk = Desk()
+    for number in range(5000):
+        link = desk.visit() if number % 2 else desk.auth(number)
+        desk.connector.closed(link, 0.0)
+        desk.connector.closed(link, 0.0)  # told twice
+    connector = desk.connector
+    assert (len(connector.doorway), len(connector.sessions), len(connector.durable)) == (0, 0, 0)
+
+
 def test_two_thousand_messages_in_order_while_others_connect_and_leave() -> None:
     desk = Desk()
     link = desk.subscribed(1)

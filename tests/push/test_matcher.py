@@ -11,10 +11,12 @@ from homing.push.handover import MAX_PUBLICATION
 from homing.push.index.oracle import Oracle
 from homing.push.matcher import Matcher
 from homing.push.places import by_connector, places
+from homing.push.ring import vnode_hashes
 from homing.push.table import Table
 from homing.testing import RecordingLink, RecordingPort
-from homing.wire import publish, relay
+from homing.wire import publish, relay, status
 from homing.wire.assembly import Assembler
+from homing.wire.packet import STATUS
 
 C1, C2 = b"conn0001", b"conn0002"
 EVERY_N = b'{"n":{"use":2}}'
@@ -337,6 +339,28 @@ def test_hostile_bytes_close_the_publisher_only() -> None:
     desk.matcher.receive(desk.publisher, b"\x03\xff\xff\x01", 0.0)
     assert desk.publisher.reason is not None
     assert desk.dispatcher.reason is None
+
+
+def test_matchers_tell_each_other_of_the_ring() -> None:
+    desk = Desk()
+    other = RecordingLink("status")
+    desk.matcher.opened(other, 0.0)
+    name = b"match002".hex().encode()
+    told = status.Status(name, vnodes=vnode_hashes(name))
+    desk.matcher.receive(other, told.encode(), 0.0)  # before its hello: not heard
+    assert len(desk.matcher.ring) == 1
+    hello = relay.Hello(b"match002", b"matcher").encode()
+    desk.matcher.receive(other, hello + told.encode(), 0.0)
+    assert len(desk.matcher.ring) == 2
+    own = Assembler(1).receive(b"".join(other.take()), 0.0)
+    assert [status.decode(m).hostname for m in own if m.command == STATUS] == [
+        b"match001".hex().encode()
+    ]
+    forged = status.Status(b"someone else", vnodes=told.vnodes)
+    desk.matcher.receive(other, forged.encode(), 0.0)
+    assert len(desk.matcher.ring) == 2
+    desk.matcher.closed(other, 0.0)
+    assert len(desk.matcher.ring) == 1
 
 
 # --- the table ------------------------------------------------------------------------------

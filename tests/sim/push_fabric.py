@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable
 import msgspec
 
 from homing.errors import HomingError
-from homing.ports import Link
 from homing.push.connector import Connector
 from homing.push.dispatcher import Dispatcher
 from homing.push.index.oracle import Oracle
@@ -122,7 +121,8 @@ class Fabric:
         for number, name in enumerate(self.dispatchers):
             self.sim.node(name, self._dispatcher(number), listen={"nodes": f"{name}:7003"})
         for number, name in enumerate(self.matchers):
-            self.sim.node(name, self._matcher(number), listen={"publishers": f"{name}:7001"})
+            listen = {"publishers": f"{name}:7001", "status": f"{name}:7002"}
+            self.sim.node(name, self._matcher(number), listen=listen)
 
     @property
     def servers(self) -> list[str]:
@@ -166,11 +166,7 @@ class Fabric:
             host.ids,
             Oracle(),
             dispatchers=[f"{d}:7003" for d in self.dispatchers],
+            matchers=[f"{m}:7002" for n, m in enumerate(self.matchers) if n != number],
             token=b"fabric",
             recovered=host.recovered,
         )
-
-
-def role_links(sim: Simulation, name: str) -> list[Link]:
-    """The open links of a node."""
-    return list(sim.nodes[name].host.links)

@@ -76,6 +76,12 @@ def check_complete(fabric: Fabric, publisher: SimPublisher, durable: list[str]) 
         assert not getattr(sim.nodes[name].role, "outboxes", {})
 
 
+def check_ring(fabric: Fabric) -> None:
+    """When all is well again every matcher knows all of them."""
+    for name in fabric.matchers:
+        assert len(fabric.sim.nodes[name].role.ring) == len(fabric.matchers), name
+
+
 def check_once(fabric: Fabric, names: list[str]) -> None:
     for name in names:
         got: list[int] = fabric.sim.nodes[name].role.got
@@ -94,6 +100,7 @@ def any_faults(seed: int, faults: FaultPlan) -> None:
     publisher, durable, plain = run(fabric, CALM + 60.0)
     check_complete(fabric, publisher, durable)
     check_once(fabric, durable + plain)
+    check_ring(fabric)
     fabric.sim.finish()
 
 

@@ -68,7 +68,9 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
     dispatchers = _endpoints(members, "dispatcher", "nodes") or [config.push.dispatcher]
     recovered = _open_journal(host, config, "matcher", node)
     _add(host, "publishers", replace(NODE_BOUNDS, wait_for_reader=True))
-    _add(host, "dispatchers", NODE_BOUNDS)
+    for plug in ("dispatchers", "status", "ring"):
+        _add(host, plug, NODE_BOUNDS)
+    others = [member for member in members if member.id != node]
     host.role = Matcher(
         host,
         node,
@@ -76,11 +78,16 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
         _ids(),
         NumberedIndex(),
         dispatchers=dispatchers,
+        matchers=_endpoints(others, "matcher", "status"),
+        address=config.push.status,
         token=node_token(config),
         publish_tokens=[key.encode() for key in config.security.api_keys],
         recovered=recovered,
     )
-    return {"publishers": host.listen("publishers", config.push.publishers)}
+    return {
+        "publishers": host.listen("publishers", config.push.publishers),
+        "status": host.listen("status", config.push.status),
+    }
 
 
 def start_dispatcher(host: Host, config: Config, node: bytes) -> dict[str, str]:

@@ -66,6 +66,10 @@ class PacketRole:
     def left(self, link: Link, peer: Peer, now: float) -> None:
         """A link that had joined is gone."""
 
+    def decode(self, link: Link, message: Message) -> relay.Relayed:
+        """What a message means on this link. Raises Malformed."""
+        return relay.decode(message, self.record)
+
     def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
         """Anything but a Hello or a heartbeat."""
         raise NotImplementedError
@@ -134,7 +138,7 @@ class PacketRole:
 
     def _one(self, link: Link, peer: Peer, message: Message, now: float) -> None:
         try:
-            typed = relay.decode(message, self.record)
+            typed = self.decode(link, message)
             if isinstance(typed, relay.Hello):
                 self._greeted(link, peer, typed, now)
             elif isinstance(typed, relay.Heartbeat):

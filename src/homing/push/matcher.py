@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from homing.errors import Malformed, SubscriptionError
 from homing.ids import NODE_ID_BYTES
 from homing.journal.events import (
@@ -21,6 +23,7 @@ from homing.journal.events import (
     PublicationAccepted,
     PublicationDone,
     PublicationMatched,
+    RingChanged,
     SubscriptionRemoved,
     SubscriptionSet,
 )
@@ -29,21 +32,25 @@ from homing.push.handover import Handover
 from homing.push.intake import ACKS, Intake
 from homing.push.links import PacketRole, Peer
 from homing.push.places import by_connector
+from homing.push.ring import Ring, vnode_hashes
 from homing.push.subscription import parse_attributes
 from homing.push.table import Index, Table
-from homing.wire import publish, relay
+from homing.wire import publish, relay, status
+from homing.wire.packet import STATUS, Message
+from homing.wire.status import Status
 
 RETRY: Final = 0.25
 """Seconds before a connector whose parcels were refused is tried again."""
+RING_PLUGS: Final = frozenset(("ring", "status"))
 _NEVER: Final = frozenset(("malformed", "too-large"))
 """Refusals that no retry can change."""
 
 
 class Matcher(PacketRole):
-    """A homing.ports.Role. Plugs: `publishers` (listens), `dispatchers` (dials)."""
+    """A homing.ports.Role. Plugs: `publishers`, `status` (listen), `dispatchers`, `ring` (dial)."""
 
     role = b"matcher"
-    dials = frozenset(("dispatchers",))
+    dials = frozenset(("dispatchers", "ring"))
 
     def __init__(
         self,
@@ -54,10 +61,13 @@ class Matcher(PacketRole):
         index: Index,
         *,
         dispatchers: Sequence[str],
+        matchers: Sequence[str] = (),
+        address: str = "",
         token: bytes = b"",
         publish_tokens: Sequence[bytes] = (),
         recovered: Iterable[object] = (),
     ) -> None:
+        """`matchers`: the others' status endpoints; `address`: our own, as they are told it."""
         super().__init__(port, node, wall, token)
         self.ids = ids
         self.table = Table(index)
@@ -67,9 +77,15 @@ class Matcher(PacketRole):
         self._dispatchers = len(dispatchers)
         self._behind: dict[Link, set[bytes]] = {}  # dispatcher -> connectors it must still tell of
         self._now = 0.0  # of the call being served, for events told from inside
+        name = node.hex().encode()
+        self._status = Status(name, address.encode(), vnodes=vnode_hashes(name))
+        self.ring = Ring()
+        self.ring.learn(self._status)
         self._recover(recovered)
         for endpoint in dispatchers:
             port.connect("dispatchers", endpoint)
+        for endpoint in matchers:
+            port.connect("ring", endpoint)
 
     # homing.ports.Role
 
@@ -107,10 +123,30 @@ class Matcher(PacketRole):
     def beat(self, now: float) -> None:
         self.intake.look_around(now)
 
+    # Other matchers
+
+    def decode(self, link: Link, message: Message) -> relay.Relayed:
+        """Between matchers a status message tells of the ring; it changes nothing else."""
+        if link.plug not in RING_PLUGS or message.command != STATUS:
+            return super().decode(link, message)
+        told = status.decode(message)
+        if told.hostname != self.peers[link].node.hex().encode():
+            raise Malformed("a matcher tells of itself only")
+        if self.ring.learn(told):
+            self._tell_ring()
+        return relay.Heartbeat()
+
+    def _tell_ring(self) -> None:
+        names = [member.hostname.decode("ascii") for member in self.ring.members]
+        self.tell(RingChanged(self._now, self.ring.epoch, msgspec.json.encode(names)))
+
     # Dispatchers
 
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
         """A dispatcher is there, or owns other connectors than before."""
+        if link.plug in RING_PLUGS:
+            link.send(self._status.encode())
+            return
         owned = {
             hello.connectors[at : at + NODE_ID_BYTES]
             for at in range(0, len(hello.connectors), NODE_ID_BYTES)
@@ -121,6 +157,12 @@ class Matcher(PacketRole):
         self._look_ready(now)
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
+        if link.plug in RING_PLUGS:
+            others = [p for way, p in self.peers.items() if way.plug in RING_PLUGS]
+            if all(other.node != peer.node for other in others):
+                self.ring.forget(peer.node.hex().encode())
+                self._tell_ring()
+            return
         self._behind.pop(link, None)
         self.owed.left(link)
 
