@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -10,6 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.harness import Report
+from benchmarks.service.brokers import contestants, plain_path
+from benchmarks.service.drive import measure
 from homing.journal.columns import batch
 from homing.journal.events import Event, RequestAccepted, RequestAnswered, decode, encode
 from homing.journal.reader import read, segments
@@ -17,6 +21,11 @@ from homing.journal.sealing import seal_all
 from homing.journal.writer import Durability, open_journal
 
 TURN = 100  # events a turn of the loop appends before it looks elsewhere
+SWITCH = "HOMING_JOURNAL_ENABLED"
+CASES: dict[str, dict[str, float]] = {
+    "4 workers, one at a time": {"workers": 4},
+    "4 workers, credit 25": {"workers": 4, "credit": 25},
+}
 BEHIND = 20_000  # as a node under back-pressure does, wait rather than overrun the disk
 
 
@@ -37,6 +46,30 @@ def run(report: Report) -> None:
         report.table("Recording", ["durability", "CPU µs per event"], rows)
         report.table("Reading", ["what", "events/s of one core"], reading(Path(directory) / "os"))
     report.table("Parts", ["what", "CPU µs per event"], parts(size // 10))
+    overhead(report)
+
+
+def overhead(report: Report) -> None:
+    """What the journal costs a broker under load: the same requests with it and without."""
+    rows: list[list[str | float]] = []
+    seconds = 0.5 if report.quick else 2.0
+    with tempfile.TemporaryDirectory() as directory:
+        broker = contestants(plain_path(Path(directory)), "")[1]  # its own dialect, for credit
+        for case, options in CASES.items():
+            # In turns, and the least of each: what else the machine does only ever adds.
+            costs = {"true": math.inf, "false": math.inf}
+            for _ in range(2 * report.repeats):
+                for enabled in costs:
+                    os.environ[SWITCH] = enabled
+                    report.say(f"broker, {case}, journal {enabled}")
+                    spent = measure(broker, 1, seconds=seconds, **options).cpu_us
+                    costs[enabled] = min(costs[enabled], spent)
+            del os.environ[SWITCH]
+            share = costs["true"] / costs["false"] - 1
+            rows.append([case, costs["false"], costs["true"], 100 * share])
+            report.goal(f"journal's share, {case}", share, 0.10)
+    columns = ["broker's load", "without, CPU µs", "with, CPU µs", "more, %"]
+    report.table("A broker with and without its journal", columns, rows)
 
 
 def pair(number: int) -> tuple[Event, Event]:
