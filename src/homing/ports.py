@@ -19,7 +19,16 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Protocol
 
+try:
+    from mypy_extensions import mypyc_attr
+except ImportError:  # it comes with the compiler, and tells only the compiler something
 
+    def mypyc_attr(**_: bool) -> Any:  # type: ignore[misc]
+        """Leaves a class as it is."""
+        return lambda kind: kind
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests and the simulator have links of their own
 class Link:
     """One ordered stream of messages to a peer. Shells subclass it; roles only use it.
 
