@@ -312,10 +312,10 @@ async def test_large_bodies_all_at_once_arrive() -> None:
 async def test_an_idle_client_is_not_hung_up_on() -> None:
     async with stage(heartbeat=0.1) as client:
         assert await client.request("wait", 0.3, returns=float) == 0.3  # PINGs were sent
-        before = client._lifeline._stream
+        before = client._lifeline.stream
         await asyncio.sleep(0.5)
         assert await client.request("echo", b"x") == b"x"
-        assert client._lifeline._stream is before
+        assert client._lifeline.stream is before
 
 
 @pytest.mark.parametrize(

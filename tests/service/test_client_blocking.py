@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -77,6 +78,10 @@ def test_request_map_and_stream() -> None:
                 asked = [pool.submit(client.request, "double", n, returns=int) for n in range(50)]
                 assert [each.result() for each in asked] == [2 * n for n in range(50)]
         client.close()
+    # The worker's pool is not waited for: what it ran may never end.
+    deadline = time.monotonic() + PATIENCE
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert threading.active_count() == before
 
 

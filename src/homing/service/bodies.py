@@ -35,7 +35,7 @@ class Codec:
         self.name = name
         self._encode = encode
         self._decoder = decoder
-        self._readers: dict[Any, Read] = {}
+        self._readers: dict[Any, Read] = dict(_PLAIN)
 
     def write(self, body: Any) -> bytes:
         """The data frames of a body."""
@@ -56,14 +56,13 @@ class Codec:
 
     def reader(self, kind: Any) -> Read:
         """The function that turns data frames into a value of this type."""
-        known = _PLAIN.get(kind) if _hashable(kind) else None
-        if known is not None:
-            return known
-        key = kind if _hashable(kind) else repr(kind)
-        read = self._readers.get(key)
+        try:
+            read = self._readers.get(kind)
+        except TypeError:  # an annotation that cannot be hashed
+            return self._typed(kind)
         if read is None:
             # One entry for each type that a program names, so it does not grow with traffic.
-            read = self._readers[key] = self._typed(kind)
+            read = self._readers[kind] = self._typed(kind)
         return read
 
     def _typed(self, kind: Any) -> Read:
@@ -76,10 +75,6 @@ class Codec:
                 raise Malformed(f"not the {self.name} that was expected: {error}") from None
 
         return read
-
-
-def _hashable(kind: Any) -> bool:
-    return getattr(type(kind), "__hash__", None) is not None
 
 
 def body_of(data: bytes) -> bytes:

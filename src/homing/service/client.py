@@ -119,8 +119,14 @@ class Client:
         left = options.get("retries", self._retries)
         pauses: Backoff | None = None
         while True:
+            if self._full():
+                await self._room(plan.patience)
+            asked = self._ask(plan, data)
             try:
-                return read(await self._once(plan, data))
+                return read(await asked.done)
+            except asyncio.CancelledError:
+                self._give_up(asked)
+                raise
             except HomingError as error:
                 if left <= 0 or not error.retryable or self._closed:
                     raise
@@ -256,16 +262,6 @@ class Client:
 
     # -- one request --------------------------------------------------------------------------
 
-    async def _once(self, plan: Plan, data: bytes) -> bytes:
-        if self._full():
-            await self._room(plan.patience)
-        asked = self._ask(plan, data)
-        try:
-            return await asked.done
-        except asyncio.CancelledError:
-            self._give_up(asked)
-            raise
-
     async def _again(
         self, error: HomingError, service: str, data: bytes, options: Options
     ) -> bytes:
@@ -282,17 +278,20 @@ class Client:
 
     def _ask(self, plan: Plan, data: bytes) -> Asked:
         """Send a request, or keep it until there is a connection."""
-        self._start()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + plan.patience
+        stream = self._lifeline.stream
+        if stream is None:
+            self._start()
         asked, image = self._asking.add(plan, data, deadline, loop.create_future())
-        if self._lifeline.up:
-            self._lifeline.send(image)
-        else:
+        if stream is None:
             asked.unsent = image
+        else:
+            stream.send(image)
         if deadline < self._alarm_at:
             self._set_alarm(loop, deadline)
-        self._pulse.start()
+        if not self._pulse.running:
+            self._pulse.start()
         return asked
 
     def _give_up(self, asked: Asked) -> None:
@@ -312,7 +311,8 @@ class Client:
     # -- room: neither more requests nor more bytes than there should be ------------------------
 
     def _full(self) -> bool:
-        return len(self._asking) >= self._in_flight or self._lifeline.full
+        stream = self._lifeline.stream
+        return len(self._asking) >= self._in_flight or (stream is not None and stream.full)
 
     async def _room(self, patience: float) -> None:
         """Wait for one's turn to send."""

@@ -61,7 +61,7 @@ class Lifeline:
         self._owner = owner
         self._mechanism = mechanism
         self._identity = identity
-        self._stream: _Stream | None = None
+        self.stream: Stream | None = None  # the connection, while there is one
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Event = asyncio.Event()
         self._tried: dict[Endpoint, str] = {}
@@ -76,45 +76,39 @@ class Lifeline:
     @property
     def up(self) -> bool:
         """Whether messages can be sent now."""
-        return self._stream is not None
-
-    @property
-    def full(self) -> bool:
-        """Whether the peer is behind, so that senders should wait for `room`."""
-        stream = self._stream
-        return stream is not None and (stream.paused or stream.queued > HIGH_WATER)
+        return self.stream is not None
 
     async def room(self) -> None:
         """Wait until the peer has taken what was sent, or is gone."""
-        while self.full:
+        while self.stream is not None and self.stream.full:
             self._room.clear()
             await self._room.wait()
 
     def send(self, image: bytes) -> None:
         """Queue one message for the end of this turn; it is dropped if the link is gone."""
-        if self._stream is not None:
-            self._stream.send(image)
+        if self.stream is not None:
+            self.stream.send(image)
 
     @property
     def heard(self) -> float:
         """When, on the loop's clock, the peer last sent a byte; infinity when there is no peer."""
-        return float("inf") if self._stream is None else self._stream.heard
+        return float("inf") if self.stream is None else self.stream.heard
 
     def ping(self) -> bool:
         """Ask the peer for a sign of life; a 3.0 peer need not know how, and is not asked.
 
         Without a TTL: that would bid the peer hang up on us once we have nothing more to ask.
         """
-        if self._stream is None or not self._stream.codec.minor:
+        if self.stream is None or not self.stream.codec.minor:
             return False
-        self._stream.write(self._stream.codec.ping())
+        self.stream.write(self.stream.codec.ping())
         return True
 
     def drop(self, reason: str) -> None:
         """Give the present connection up and dial a new one."""
-        if self._stream is not None:
-            self._stream.fail(LinkError(reason))
-            self._stream.abort()
+        if self.stream is not None:
+            self.stream.fail(LinkError(reason))
+            self.stream.abort()
 
     async def close(self) -> None:
         """Send what is queued, hang up, dial no more."""
@@ -122,7 +116,7 @@ class Lifeline:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        stream, self._stream = self._stream, None
+        stream, self.stream = self.stream, None
         if stream is not None:
             stream.flush()
             stream.transport.close()
@@ -155,10 +149,10 @@ class Lifeline:
             else:
                 pauses.reset()
                 self._tried.clear()
-                self._stream = stream
+                self.stream = stream
                 self._owner.opened()
                 reason = await asyncio.shield(stream.over)
-                self._stream = None
+                self.stream = None
                 self._room.set()
                 self._owner.lost(reason)
                 turn -= 1  # the one that worked is tried first
@@ -170,11 +164,11 @@ class Lifeline:
         self._tried[endpoint] = said
         _log.log(level, "%s does not answer, trying on: %s", endpoint, said)
 
-    async def _dial(self, endpoint: Endpoint) -> _Stream:
+    async def _dial(self, endpoint: Endpoint) -> Stream:
         """TCP and the whole handshake; raises what went wrong."""
         loop = asyncio.get_running_loop()
         codec = Connection("DEALER", identity=self._identity, mechanism=self._mechanism)
-        stream = _Stream(loop, codec, self._owner.received, self._room.set)
+        stream = Stream(loop, codec, self._owner.received, self._room.set)
         make: Callable[[], Any] = lambda: stream  # noqa: E731
         if endpoint.path:
             await loop.create_unix_connection(make, endpoint.path)
@@ -199,23 +193,25 @@ class Pulse:
         self._waiting = waiting
         self._interval = interval
         self._liveness = liveness
+        self.running = False
         self._timer: asyncio.TimerHandle | None = None
         self._pinged = 0.0
         self._unanswered = 0  # PINGs since something was heard
 
     def start(self) -> None:
         """Begin, unless it has."""
-        if self._timer is None:
+        if not self.running:
+            self.running = True
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._beat)
 
     def stop(self) -> None:
         """No more."""
+        self.running = False
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
 
     def _beat(self) -> None:
-        self._timer = None
+        self.running = False
         if not self._waiting():
             return
         now = asyncio.get_running_loop().time()
@@ -232,7 +228,7 @@ class Pulse:
         self.start()
 
 
-class _Stream(asyncio.Protocol):
+class Stream(asyncio.Protocol):
     """One TCP connection: chunks in, messages out to the owner; one write a turn."""
 
     transport: asyncio.Transport
@@ -247,8 +243,9 @@ class _Stream(asyncio.Protocol):
         self.loop = loop
         self.codec = codec
         self.heard = loop.time()
-        self.paused = False
-        self.queued = 0  # bytes that wait for the end of this turn
+        self.full = False  # the peer is behind: senders should wait for `Lifeline.room`
+        self._paused = False
+        self._queued = 0  # bytes that wait for the end of this turn
         self.ready: asyncio.Future[None] = loop.create_future()
         self.over: asyncio.Future[HomingError] = loop.create_future()
         self._received = received
@@ -279,27 +276,32 @@ class _Stream(asyncio.Protocol):
             self._received(images)
 
     def send(self, image: bytes) -> None:
+        """Queue one message for the end of this turn."""
         if not self._out:
             self.loop.call_soon(self.flush)
         self._out.append(image)
-        self.queued += len(image)
+        self._queued += len(image)
+        if self._queued > HIGH_WATER:
+            self.full = True
 
     def flush(self) -> None:
         out = self._out
-        if not out:
-            return
+        if not out or self.over.done():
+            return  # nothing to say, or nobody to say it to
         self._out = []
-        queued, self.queued = self.queued, 0
+        self._queued = 0
         if self.codec.cipher is not None:
             out = [self.codec.encode(image) for image in out]
         self.transport.write(out[0] if len(out) == 1 else b"".join(out))
-        if queued > HIGH_WATER and not self.paused:
+        if self.full and not self._paused:
+            self.full = False
             self._resumed()
 
     def write(self, data: bytes) -> None:
         """Bytes that are no message: a command."""
-        self.flush()
-        self.transport.write(data)
+        if not self.over.done():
+            self.flush()
+            self.transport.write(data)
 
     def fail(self, error: HomingError) -> None:
         """Over, for this reason, once the last words are out."""
@@ -318,10 +320,10 @@ class _Stream(asyncio.Protocol):
         self._end(LinkError(f"the connection was lost: {error or 'closed by the peer'}"))
 
     def pause_writing(self) -> None:
-        self.paused = True
+        self._paused = self.full = True
 
     def resume_writing(self) -> None:
-        self.paused = False
+        self._paused = self.full = False
         self._resumed()
 
     def _end(self, error: HomingError) -> None:
