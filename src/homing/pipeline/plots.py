@@ -9,7 +9,9 @@ from html import escape
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 14, 26
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 26
+LEGEND = 14  # above the frame, where no line can cross it
+STEPS = 4
 COLOURS = ("#3b6fd4", "#d4573b", "#2f9e6e", "#8a5bd0", "#b58900")
 _EMPTY = '<p class="soft">Nothing recorded.</p>'
 
@@ -42,8 +44,8 @@ def lines(unit: str, series: Sequence[Line], *, logarithmic: bool = False) -> st
         colour = COLOURS[number % len(COLOURS)]
         spots = [place(at, line.points[at]) for at in sorted(line.points)]
         parts.append(_path(spots, colour))
-        parts.append(_text(LEFT + 8 + 110 * number, TOP + 6, line.name, colour))
-    parts.append(_text(WIDTH - RIGHT, TOP + 6, unit, "currentColor", "end"))
+        parts.append(_text(LEFT + 110 * number, LEGEND, line.name, colour))
+    parts.append(_text(WIDTH - RIGHT, LEGEND, unit, "currentColor", "end"))
     return _svg(HEIGHT, parts)
 
 
@@ -67,14 +69,22 @@ def bars(rows: Sequence[tuple[str, float]]) -> str:
 def _span(values: Sequence[float], logarithmic: bool) -> tuple[float, float]:
     """The axis: from 0, or between powers of ten; never empty."""
     if not logarithmic:
-        return 0.0, max(values) * 1.1 or 1.0
+        return 0.0, STEPS * _round_step(max(values) / STEPS)
     above = [value for value in values if value > 0] or [1.0]
     low = math.floor(math.log10(min(above)))
     return float(low), float(max(low + 1, math.ceil(math.log10(max(above)))))
 
 
+def _round_step(least: float) -> float:
+    """The next of 1, 2, 2.5, 5 times a power of ten, for figures that people can read."""
+    if least <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    return next((m * power for m in (1.0, 2.0, 2.5, 5.0) if m * power >= least), 10.0 * power)
+
+
 def _levels(low: float, high: float, logarithmic: bool) -> list[str]:
-    steps = int(high - low) if logarithmic else 4
+    steps = int(high - low) if logarithmic else STEPS
     found = []
     for i in range(steps + 1):
         value = low + (high - low) * i / steps

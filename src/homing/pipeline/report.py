@@ -25,7 +25,7 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e8ee; --soft: #9aa3b2; --line: #3a4152; --ok: #55c98a; --bad: #ff8a80; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
-table { border-collapse: collapse; width: 100%; } th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; width: 100%; margin-bottom: 1.2rem; } th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; }
 .ok { color: var(--ok); } .bad { color: var(--bad); } .soft { color: var(--soft); }
 """
@@ -40,7 +40,7 @@ def write(tables: Tables, path: Path, terms: ledger.Terms = ledger.DEFAULT_TERMS
         _section("Throughput", _throughput(minutes)),
         _section("Latency of answered requests", _latency(minutes)),
         _section("Services", _services(minutes)),
-        _section("Subscriptions matched most", _top_clients(tables)),
+        _section("Clients matched most", _top_clients(tables)),
     ]
     path.write_text(_page("\n".join(parts)), encoding="utf-8")
 
