@@ -127,10 +127,12 @@ def plain_path(into: Path) -> str:
 
 
 def compiled_path(into: Path) -> str:
-    """Unpack the newest compiled wheel that `make build` made; empty if there is none."""
-    wheels = sorted((ROOT / "dist").glob("homing-*-cp*.whl"), key=lambda path: path.stat().st_mtime)
-    if not wheels:
-        print("  left out: homing, compiled (run `make build` first)", file=sys.stderr)
+    """Unpack the compiled wheel that `make build` made of these sources; empty without one."""
+    wheels = sorted((ROOT / "dist").glob("homing-*-cp*.whl"), key=_changed)
+    newest = max(map(_changed, (ROOT / "src").rglob("*.py")))
+    if not wheels or _changed(wheels[-1]) < newest:
+        why = "it is older than the sources" if wheels else "there is no wheel"
+        print(f"  left out: homing, compiled ({why}: run `make build`)", file=sys.stderr)
         return ""
     with zipfile.ZipFile(wheels[-1]) as wheel:
         wheel.extractall(into)
@@ -138,6 +140,10 @@ def compiled_path(into: Path) -> str:
     if not where.endswith(".so") or not where.startswith(str(into)):
         raise RuntimeError(f"{wheels[-1].name} was unpacked but {where} was imported")
     return str(into)
+
+
+def _changed(path: Path) -> float:
+    return path.stat().st_mtime
 
 
 def _imported_from(path: Path) -> str:
