@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import homing
-from homing.errors import Failed, LinkError, Malformed, ShuttingDown
+from homing.errors import Failed, LinkError, Malformed
 from homing.wire import mdp
 from homing.wire.frames import pack, unpack
 from homing.wire.mdp_messages import Dialect
@@ -236,27 +236,35 @@ async def test_stopping_under_load_loses_nothing() -> None:
 
 
 @on_loop
-async def test_a_stopping_worker_ends_what_it_began() -> None:
+async def test_a_stopping_worker_ends_what_it_began_and_gives_back_the_rest() -> None:
     async with broker() as running, client_of(running) as client:
         worker = homing.Worker(running.localbe)
-        begun = asyncio.Event()
+        begun = 0
 
         @worker.service("slow", concurrency=2)
         async def slow(seconds: float) -> float:
-            begun.set()
+            nonlocal begun
+            begun += 1
             await asyncio.sleep(seconds)
             return seconds
 
-        running_worker = asyncio.create_task(worker.run(grace=0.5))
+        stopping = asyncio.create_task(worker.run(grace=0.8))
         await worker.ready()
         quick = asyncio.create_task(client.request("slow", 0.2, returns=float))
         late = asyncio.create_task(client.request("slow", 20, returns=float))
-        await begun.wait()
+        await eventually(lambda: begun == 2)
         worker.stop()
-        await within(running_worker)
+        await within(stopping)
         assert await within(quick) == 0.2
-        with pytest.raises(ShuttingDown):
-            await within(late)
+        assert not late.done()
+        other = homing.Worker(running.localbe)
+
+        @other.service("slow")
+        async def at_once(seconds: float) -> float:
+            return seconds
+
+        async with serving(other):
+            assert await within(late) == 20
 
 
 @on_loop

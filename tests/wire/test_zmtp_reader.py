@@ -97,6 +97,11 @@ def test_limits_hold_for_whole_and_for_torn_messages(cuts: list[int]) -> None:
         feed_all(reader(message=1000, frames=10), pack([b"x" * 250] * 5), cuts)
 
 
+def test_a_small_limit_on_bytes_holds_beside_a_large_one_on_frames() -> None:
+    with pytest.raises(TooLargeOnWire):
+        reader(message=1000, frames=100_000).feed(pack([b"x" * 600, b"x" * 600]))
+
+
 def _bytes_held(of: ImageReader) -> int:
     held = sys.getsizeof(of._torn)
     for piece in of._pieces:

@@ -18,14 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
-from homing.errors import (
-    Failed,
-    HandshakeRefused,
-    HomingError,
-    Refused,
-    RemoteProtocolError,
-    ShuttingDown,
-)
+from homing.errors import Failed, HandshakeRefused, HomingError, Refused, RemoteProtocolError
 from homing.service.bodies import EMPTY, Read
 from homing.service.lifeline import Lifeline
 from homing.wire import mdp
@@ -137,7 +130,11 @@ class Station:
         self._lifeline.start()
 
     async def stop(self, grace: float) -> None:
-        """Finish what is under way, give back the rest, leave."""
+        """Finish what is under way, give back the rest, leave.
+
+        What does not end within the grace is not answered: the broker deals with it as with
+        the request of any worker that is gone.
+        """
         self._last_words = []
         if self._tasks:
             _, late = await asyncio.wait(self._tasks.values(), timeout=grace)
@@ -245,9 +242,6 @@ class Station:
             else:
                 answer = await self._once(data)
             self._answer(image, report, answer, session)
-        except asyncio.CancelledError:
-            self._refuse(image, ShuttingDown("the worker could not wait"), session)
-            raise
         except Exception as error:
             self._refuse(image, error, session)
         finally:

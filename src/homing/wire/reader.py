@@ -48,8 +48,8 @@ class ImageReader:
         self._max_message = max_message
         self._max_frames = max_frames
         self._max_command = max_command
-        # A frame takes two bytes at least: shorter messages need no counting.
-        self._suspect = 2 * max_frames
+        # A frame takes two bytes at least: shorter messages break neither limit.
+        self._suspect = min(2 * max_frames, max_message)
         self._pieces: list[bytes | bytearray | memoryview] = []
         self._held = 0  # bytes in those pieces
         self._next = 0  # where, from the message's start, the next header or the end is
