@@ -11,7 +11,7 @@ from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import frame
-from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerNak
+from homing.wire.mdp_messages import Dialect, Kind, Nak, PeerNak
 from homing.wire.tasks import Task
 
 if TYPE_CHECKING:
@@ -144,11 +144,6 @@ CLIENTS: dict[Dialect, type[MdpClient]] = {
     Dialect.D01: Client01,
     Dialect.D02: Client02,
 }
-
-
-def streams(asker: Asker, options: Options | None) -> bool:
-    """Whether an asker takes parts of an answer as they come."""
-    return asker.takes_parts or (options is not None and options.partials)
 
 
 class Origin(Asker):

@@ -115,10 +115,7 @@ class DispatchCore:
     # --- holders ------------------------------------------------------------------------------
 
     def _hand(self, holder: Holder, pending: Pending, now: float) -> None:
-        pending.state = HELD
-        pending.holder = holder
-        pending.handed = now
-        pending.attempts += 1
+        """Give a request to whoever has room for it."""
         if isinstance(holder, Worker):
             pool = holder.pool
             holder.room -= 1
@@ -129,6 +126,13 @@ class DispatchCore:
                     del pool[holder]
         else:
             self.record.reposted(pending, holder, now)
+        self._give(holder, pending, now)
+
+    def _give(self, holder: Holder, pending: Pending, now: float) -> None:
+        pending.state = HELD
+        pending.holder = holder
+        pending.handed = now
+        pending.attempts += 1
         holder.hand(pending)
 
     def join(self, worker: Worker, service: Service | None, now: float) -> None:
@@ -251,7 +255,7 @@ class DispatchCore:
             self.record.orphaned(holder, service, now)
         elif kind == FINAL:
             if pending.parts is not None:
-                data = self._joined(pending, data)
+                data = bytes(pending.parts) + data
             pending.asker.report(pending, FINAL, data)
             self.record.answered(pending, holder, len(data), now)
             self._end(pending)
@@ -268,20 +272,16 @@ class DispatchCore:
         pool = worker.pool
         if pool is None:
             return
-        worker.room += 1
         service = worker.service
-        if service is None:
-            if self._hungry:
-                pool[worker] = None
-                self._feed(worker, now)
-                return
-        elif service.waiting:
+        if service is not None and service.waiting:
             pending = self._next(service, now)
             if pending is not None:
-                pool[worker] = None
-                self._hand(worker, pending, now)
+                self._give(worker, pending, now)  # one for one: its room stays as it is
                 return
+        worker.room += 1
         pool[worker] = None
+        if service is None and self._hungry:
+            self._feed(worker, now)
 
     def _part(self, pending: Pending, data: bytes, now: float) -> None:
         pending.partials += 1
@@ -289,13 +289,10 @@ class DispatchCore:
             pending.asker.report(pending, PARTIAL, data)
             return
         if pending.parts is None:
-            pending.parts = []
-        pending.parts.append(chained(data))
-        if sum(map(len, pending.parts)) > self.policy.max_body:
+            pending.parts = bytearray()
+        pending.parts += chained(data)
+        if len(pending.parts) > self.policy.max_body:
             self.refuse(pending, b"too-large the parts of its answer", now)
-
-    def _joined(self, pending: Pending, data: bytes) -> bytes:
-        return b"".join([*(pending.parts or ()), data])
 
     def bounce(self, peer: Peer, address: bytes, reason: bytes, now: float) -> None:
         """B10: a peer could not serve a repost; try elsewhere while the deadline allows."""

@@ -61,7 +61,7 @@ class Pending:
         self.holder: Holder | None = None
         self.attempts = 0
         self.partials = 0
-        self.parts: list[bytes] | None = None  # kept for an asker that wants one answer
+        self.parts: bytearray | None = None  # kept for an asker that wants one answer
         self.number = 0  # of its RequestAccepted in the journal
         self.message_id = ""  # of a task
 

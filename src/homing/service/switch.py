@@ -24,7 +24,7 @@ from homing.errors import RemoteProtocolError
 from homing.ports import Link, Port
 from homing.service import builtin
 from homing.service.access import Access
-from homing.service.clients import CLIENTS, MdpClient, Origin, streams
+from homing.service.clients import CLIENTS, MdpClient, Origin
 from homing.service.decisions import decide
 from homing.service.dispatch import DispatchCore
 from homing.service.federation import Federation
@@ -174,26 +174,30 @@ class Broker:
         """
         if verdict is not None and not verdict.reason:
             name = verdict.service
-        service = self.core.services.get(name)
+        core = self.core
+        service = core.services.get(name)
         if service is None or (verdict.reason if verdict is not None else self.router.guards):
             service = self._enter(asker, name, data, envelope, now, message_id, verdict)
             if service is None:
                 return
         pending = Pending(asker, service, data, envelope, now, now + service.policy.timeout)
-        pending.message_id = message_id
+        pending.streams = asker.takes_parts
+        if message_id:
+            pending.message_id = message_id
         if options is not None:
             pending.priority = options.priority
+            pending.streams = asker.takes_parts or options.partials
             if options.timeout_ms:
                 pending.deadline = pending.due = now + options.timeout_ms / 1000
-        pending.streams = streams(asker, options)
-        if self.core.draining:
+        policy = self.policy
+        if core.draining:
             self.turn_away(pending, b"shutting-down", now)
-        elif len(data) > self.policy.max_body:
-            self.turn_away(pending, b"too-large over %d bytes" % self.policy.max_body, now)
-        elif asker.outstanding >= self.policy.max_client_requests:
+        elif len(data) > policy.max_body:
+            self.turn_away(pending, b"too-large over %d bytes" % policy.max_body, now)
+        elif asker.outstanding >= policy.max_client_requests:
             self.turn_away(pending, b"queue-full of this client", now)
         else:
-            self.core.accept(pending, now)
+            core.accept(pending, now)
 
     def turn_away(self, pending: Pending, reason: bytes, now: float) -> None:
         """Refuse at the door: it was never taken on."""
