@@ -37,6 +37,8 @@ PLANES: dict[str, tuple[Verb, ...]] = {
     "Service plane": (
         Verb("broker", "run a broker: clients, workers, peers and tasks meet there"),
         Verb("request", "ask a service for something and print the report"),
+        Verb("worker", "serve a service from the shell, by a command or an echo"),
+        Verb("services", "list a broker's services: workers, free places, what waits"),
         Verb("task-worker", "serve tasks with a JSON header, by a command or an echo"),
     ),
     "Push plane": (

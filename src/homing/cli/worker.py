@@ -1,0 +1,99 @@
+"""Serve a service from the shell: echo what comes, or hand it to a command.
+
+With --exec every request's body goes to the command's standard input and what it prints is the
+answer; a command that fails refuses the request with its last line on standard error. SIGTERM
+lets requests under way end.
+
+Examples:
+  homing worker echo --echo
+  homing worker upper --exec "tr a-z A-Z"
+  homing worker resize --exec "convert - -resize 50% -" --concurrency 4
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from homing.cli.credentials import NOBODY, Credentials
+from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.errors import ConfigError, Refused
+
+app = verb("worker", __doc__)
+
+
+@app.default
+async def worker(
+    service: Annotated[str, Parameter(help="the service's name; empty serves any")],
+    /,
+    *,
+    echo: Annotated[bool, Parameter(help="answer with the body that came")] = False,
+    command: Annotated[
+        str | None, Parameter(name="--exec", help="a command: body in, answer out")
+    ] = None,
+    concurrency: Annotated[int, Parameter(help="requests at once")] = 1,
+    endpoint: Annotated[
+        tuple[str, ...], Parameter(help="a broker's localbe, once for each; else the settings'")
+    ] = (),
+    credentials: Credentials = NOBODY,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Serve until told to stop."""
+    from homing.service.worker import Worker
+
+    if echo == (command is not None):
+        raise ConfigError(["say what to do with a request: either --echo or --exec COMMAND"])
+    where = endpoint or (flags.load().service.localbe,)
+    serving = Worker(where, security=credentials.mechanism())
+    serve = _echo if command is None else _run(shlex.split(command))
+    try:
+        serving.service(service, concurrency=concurrency)(serve)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, serving.stop)
+    announcing = asyncio.create_task(_announce(serving.ready(), service, where))
+    try:
+        await serving.run()
+    finally:
+        announcing.cancel()
+    return 0
+
+
+async def _announce(ready: Awaitable[object], service: str, where: tuple[str, ...]) -> None:
+    await ready
+    print(f"ready worker {service or '(any)'} {' '.join(where)}", flush=True)
+
+
+async def _echo(body: bytes) -> bytes:
+    return body
+
+
+def _run(words: list[str]) -> Callable[[bytes], Awaitable[bytes]]:
+    """A function that gives each body to a new process of this command."""
+    if not words or shutil.which(words[0]) is None:
+        raise ConfigError([f"--exec: there is no command {' '.join(words[:1])!r}"])
+
+    async def run(body: bytes) -> bytes:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)
+        try:
+            answer, complaint = await process.communicate(body)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        if process.returncode:
+            sys.stderr.buffer.write(complaint)
+            last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise Refused(f"exit code {process.returncode} {last}"[:200])
+        return answer
+
+    return run
