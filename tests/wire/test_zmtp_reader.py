@@ -123,6 +123,15 @@ def test_memory_is_bounded_by_the_limit_whatever_the_chunks(chunk: int) -> None:
     assert _bytes_held(into) < 200
 
 
+def test_little_pieces_do_not_pin_big_chunks() -> None:
+    """A chunk of 64 KiB of which 5 KiB are a message's and the rest commands, again and again."""
+    piece, filler = bytes(5000), command(b"FUTURE", bytes(60_000))
+    into = reader(message=1 << 20, frames=1000, most=1 << 16)
+    for _ in range(50):
+        into.feed(frame(piece, True) + filler)
+    assert _bytes_held(into) < 50 * len(piece) * 1.5
+
+
 def test_endless_small_frames_meet_a_limit() -> None:
     into = reader(message=1 << 16, frames=1 << 20)
     with pytest.raises(TooLargeOnWire):

@@ -6,9 +6,10 @@ chunk out of it with one slice. Whatever else can happen (a message cut by the c
 header cut in two, a command, even between two frames of a message as libzmq sends its PINGs)
 is left to `_walk`, which goes frame by frame and keeps what is under way.
 
-A message that spans chunks is joined once, when its last byte is there: no byte is copied
-twice but those of pieces under 4 KiB, which are gathered in one buffer, so that a peer that
-trickles cannot make us hold thousands of tiny objects or pin a big chunk with its last bytes.
+A message that spans chunks is joined once, when its last byte is there. Its pieces are kept as
+views of their chunks, so no byte is copied twice; but a piece under 4 KiB, or under half of its
+chunk, is copied into one buffer, so that a peer that trickles cannot make us hold thousands of
+tiny objects, nor pin big chunks by little pieces.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ class ImageReader:
             return
         self._held += size
         pieces = self._pieces
-        if size >= _SMALL_PIECE:
+        if size >= _SMALL_PIECE and 2 * size >= len(data):
             pieces.append(memoryview(data)[start:end])
         elif pieces and isinstance(pieces[-1], bytearray):
             pieces[-1] += data[start:end]
