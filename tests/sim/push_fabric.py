@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
 from homing.errors import HomingError
+from homing.ports import Port
 from homing.push.connector import Connector
 from homing.push.dispatcher import Dispatcher
 from homing.push.index.oracle import Oracle
@@ -15,8 +16,10 @@ from homing.push.publishing import Publishing
 from homing.push.subscribing import Subscribing
 from homing.push.subscription import Fields, parse_fields
 from homing.push.tokens import Keyring
-from homing.testing import Conditions, FaultPlan, SimHost, Simulation
+from homing.testing import Conditions, FaultPlan, RecordingPort, SimHost, Simulation
 from homing.wire.pushed import Auth, Gap, Push
+
+Maker = Callable[[SimHost, Port, Sequence[object]], Connector | Matcher]
 
 KEYS = Keyring([b"a shared secret"], ttl=1e6)
 # Slow disks: the time between an event and its sync is when a crash shows who promised too soon.
@@ -140,15 +143,18 @@ class Fabric:
         return name
 
     def _connector(self, number: int) -> Callable[[SimHost], Connector]:
-        return lambda host: Connector(
-            host,
-            node_id(3, number),
-            host.clock.wall,
-            host.ids,
-            KEYS,
-            token=b"fabric",
-            recovered=host.recovered,
-        )
+        def make(host: SimHost, port: Port, recovered: Sequence[object]) -> Connector:
+            return Connector(
+                port,
+                node_id(3, number),
+                host.clock.wall,
+                host.ids,
+                KEYS,
+                token=b"fabric",
+                recovered=recovered,
+            )
+
+        return lambda host: make(host, host, self._remembered(host, make))
 
     def _dispatcher(self, number: int) -> Callable[[SimHost], Dispatcher]:
         count = len(self.dispatchers)
@@ -159,14 +165,26 @@ class Fabric:
         )
 
     def _matcher(self, number: int) -> Callable[[SimHost], Matcher]:
-        return lambda host: Matcher(
-            host,
-            node_id(1, number),
-            host.clock.wall,
-            host.ids,
-            Oracle(),
-            dispatchers=[f"{d}:7003" for d in self.dispatchers],
-            matchers=[f"{m}:7002" for n, m in enumerate(self.matchers) if n != number],
-            token=b"fabric",
-            recovered=host.recovered,
-        )
+        def make(host: SimHost, port: Port, recovered: Sequence[object]) -> Matcher:
+            return Matcher(
+                port,
+                node_id(1, number),
+                host.clock.wall,
+                host.ids,
+                Oracle(),
+                dispatchers=[f"{d}:7003" for d in self.dispatchers],
+                matchers=[f"{m}:7002" for n, m in enumerate(self.matchers) if n != number],
+                token=b"fabric",
+                recovered=recovered,
+            )
+
+        return lambda host: make(host, host, self._remembered(host, make))
+
+    def _remembered(self, host: SimHost, make: Maker) -> Sequence[object]:
+        """What a node starts from: its journal or, with odd seeds, a checkpoint of half of it
+        and the journal from there, which must come to the same."""
+        if self.sim.seed % 2 == 0:
+            return host.recovered
+        half = len(host.recovered) // 2
+        before = make(host, RecordingPort(), host.recovered[:half])
+        return [*before.checkpoint(), *host.recovered[half:]]

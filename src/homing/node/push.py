@@ -27,6 +27,7 @@ from homing.journal.events import NodeStarted
 from homing.journal.log import Limits
 from homing.journal.reader import read
 from homing.journal.writer import open_journal
+from homing.node.checkpoint import read_checkpoint, start_checkpoints
 from homing.node.host import Host
 from homing.node.plug import Bounds, StreamPlug
 from homing.push.connector import Connector
@@ -43,6 +44,7 @@ hold, several times over."""
 SUBSCRIBER_BOUNDS = Bounds(high_water=64 << 10, low_water=16 << 10, backlog=16 << 20)
 """A subscriber's session decides what happens when it is slow, long before the link does."""
 
+CHECKPOINT = "checkpoint"
 _log = logging.getLogger("homing.push")
 
 
@@ -71,7 +73,7 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
     for plug in ("dispatchers", "status", "ring"):
         _add(host, plug, NODE_BOUNDS)
     others = [member for member in members if member.id != node]
-    host.role = Matcher(
+    host.role = matcher = Matcher(
         host,
         node,
         SystemClock.wall,
@@ -84,6 +86,7 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
         publish_tokens=[key.encode() for key in config.security.api_keys],
         recovered=recovered,
     )
+    start_checkpoints(host, matcher, _journal_directory(config, "matcher", node) / CHECKPOINT)
     return {
         "publishers": host.listen("publishers", config.push.publishers),
         "status": host.listen("status", config.push.status),
@@ -117,7 +120,7 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
     _add(host, "dispatchers", NODE_BOUNDS)
     bounds = replace(SUBSCRIBER_BOUNDS, connections=config.node.max_connections)
     host.add(StreamPlug("subscribers", CommandStream, bounds=bounds, tls=_tls(config)))
-    host.role = Connector(
+    host.role = connector = Connector(
         host,
         node,
         SystemClock.wall,
@@ -126,6 +129,7 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
         token=node_token(config),
         recovered=recovered,
     )
+    start_checkpoints(host, connector, _journal_directory(config, "connector", node) / CHECKPOINT)
     return {
         "dispatchers": host.listen("dispatchers", config.push.connector),
         "subscribers": host.listen(
@@ -198,14 +202,20 @@ def _tls(config: Config) -> ssl.SSLContext | None:
     return context
 
 
+def _journal_directory(config: Config, role: str, node: bytes) -> Path:
+    return Path(config.node.data) / config.journal.directory / f"{role}-{node.hex()}"
+
+
 def _open_journal(host: Host, config: Config, role: str, node: bytes) -> list[object]:
     """Open a node's journal for writing; what earlier lives wrote comes back."""
     settings = config.journal
     if not settings.enabled:
         return []
-    directory = Path(config.node.data) / settings.directory / f"{role}-{node.hex()}"
+    directory = _journal_directory(config, role, node)
     directory.mkdir(parents=True, exist_ok=True)
-    recovered: list[object] = [record.event for record in read(directory, on_damage=_tell_damage)]
+    number, events = read_checkpoint(directory / CHECKPOINT)
+    since = read(directory, number + 1, on_damage=_tell_damage)
+    recovered: list[object] = [*events, *[record.event for record in since]]
     journal = open_journal(
         directory,
         node,

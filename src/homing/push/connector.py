@@ -23,6 +23,7 @@ from homing.journal.events import (
     Delivered,
     DeliveryQueued,
     Dropped,
+    Event,
     Redelivered,
     SessionClosed,
     SessionOpened,
@@ -35,7 +36,7 @@ from homing.push.links import PacketRole, Peer
 from homing.push.outbox import Turnstile
 from homing.push.places import each_id
 from homing.push.recent import Recent
-from homing.push.recovery import recover
+from homing.push.recovery import checkpoint, recover
 from homing.push.sessions import DEFAULT, MAX_BACKLOG, Session, Shared
 from homing.push.subscription import Fields, dump_fields
 from homing.push.tokens import Keyring
@@ -88,6 +89,7 @@ class Connector(PacketRole):
     ) -> None:
         super().__init__(port, node, wall, token)
         self._recent = Recent()
+        self._arrivals = 1 << 32  # beyond all that recovery counts
         self.durable = recover(recovered, self._recent)
         self.sessions = dict(self.durable)
         self.doorway = Doorway(self, keys)
@@ -137,6 +139,11 @@ class Connector(PacketRole):
     def heartbeat(self) -> bytes:
         return relay.Heartbeat(int(self.wall() * 1e6), len(self.doorway)).encode()
 
+    def checkpoint(self) -> list[Event]:
+        """The events that make our durable state anew."""
+        storing = [(w.shared, w.clients) for _, w in self._unsynced if isinstance(w, Storing)]
+        return checkpoint(self.node, self.durable.values(), storing, self._recent)
+
     # Publications
 
     def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
@@ -165,7 +172,7 @@ class Connector(PacketRole):
             return
         if fresh:
             self._recent.add(identity, fresh)
-            self._deliver(storing.shared if storing else _shared(push), fresh, now)
+            self._deliver(storing.shared if storing else self._shared(push), fresh, now)
         waiting = self._storing.get(identity)
         if waiting is not None:
             waiting.acks.append((link, push.clients))
@@ -184,7 +191,7 @@ class Connector(PacketRole):
         number = self.port.journal(
             DeliveryQueued(now, push.message_id, clients, push.attributes, push.payload)
         )
-        storing = Storing(_shared(push), clients)
+        storing = Storing(self._shared(push), clients)
         before = self._storing.get(push.message_id)
         if before is not None:  # another part of the same fan-out: acknowledge with the later
             storing.acks = before.acks
@@ -393,6 +400,6 @@ class Connector(PacketRole):
                 )
         link.send(relay.Sync(self._ids(), self.node, relay.SYNC_END).encode())
 
-
-def _shared(push: relay.Push) -> Shared:
-    return Shared(push.message_id, push.payload, push.attributes)
+    def _shared(self, push: relay.Push) -> Shared:
+        self._arrivals += 1
+        return Shared(push.message_id, push.payload, push.attributes, self._arrivals)

@@ -108,6 +108,16 @@ class Handover:
             outbox.link = self._route(connector)
             _send_again(outbox)
 
+    def remaining(self) -> list[tuple[Publish, bytes]]:
+        """Every publication owed, oldest first, with the places that have not taken it over."""
+        found: dict[bytes, tuple[Publish, list[bytes]]] = {}
+        for connector, outbox in self._outboxes.items():
+            for one in outbox:
+                publication = Publish(one.attributes, one.payload, one.message_id)
+                entry = found.setdefault(one.message_id, (publication, []))
+                entry[1].append(places(one.clients, connector))
+        return [(found[i][0], b"".join(found[i][1])) for i in self._owed if i in found]
+
     # Dispatchers
 
     def joined(self, link: Link, connectors: bytes) -> None:

@@ -28,7 +28,12 @@ from homing.errors import (
     SubscriptionError,
     TooLarge,
 )
-from homing.journal.events import PublicationAccepted, PublicationMatched, PublicationRefused
+from homing.journal.events import (
+    Event,
+    PublicationAccepted,
+    PublicationMatched,
+    PublicationRefused,
+)
 from homing.ports import Link
 from homing.push.handover import MAX_PUBLICATION
 from homing.push.links import SILENCE
@@ -220,8 +225,7 @@ class Intake:
             )
         except DiskFull as error:
             raise QueueFull(f"the journal's disk is full: {error}") from error
-        listed = b"".join([places(clients, where) for where, clients in taken.clients.items()])
-        matched = PublicationMatched(now, identity, listed, taken.matched)
+        matched = PublicationMatched(now, identity, _places(taken), taken.matched)
         with suppress(DiskFull):  # a restart would match it again
             number = max(number, journal(matched))
         return number
@@ -256,8 +260,25 @@ class Intake:
                 return
             self.done(identity)
 
+    def checkpoint(self) -> list[Event]:
+        """What was taken, with match counts, and what is on its way into the journal."""
+        counts = {i: taken.matched for i, taken in self._taking.items()} | self._recent
+        events: list[Event] = [PublicationMatched(0.0, i, b"", n) for i, n in counts.items()]
+        owed = self._matcher.owed.remaining()
+        owed += [(taken.publication, _places(taken)) for _, taken in self._unsynced]
+        for publication, listed in owed:
+            identity = publication.message_id
+            attributes, payload = publication.attributes, publication.payload
+            events.append(PublicationAccepted(0.0, identity, b"", attributes, payload))
+            events.append(PublicationMatched(0.0, identity, listed, counts.get(identity, 0)))
+        return events
+
     def remember(self, identity: bytes, matched: int) -> None:
         """This one is taken: answer it alike when it comes again."""
         if len(self._recent) >= MAX_RECENT:
             del self._recent[next(iter(self._recent))]
         self._recent[identity] = matched
+
+
+def _places(taken: Taken) -> bytes:
+    return b"".join([places(clients, where) for where, clients in taken.clients.items()])

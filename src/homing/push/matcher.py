@@ -20,6 +20,7 @@ from homing.errors import Malformed, SubscriptionError
 from homing.ids import NODE_ID_BYTES
 from homing.journal.events import (
     Dropped,
+    Event,
     PublicationAccepted,
     PublicationDone,
     PublicationMatched,
@@ -228,6 +229,14 @@ class Matcher(PacketRole):
         self.intake.let_in(now)
 
     # Recovery
+
+    def checkpoint(self) -> list[Event]:
+        """The events that make what we know and owe anew."""
+        known: list[Event] = [
+            SubscriptionSet(0.0, entry.client, entry.connector, entry.name, entry.fields)
+            for entry in self.table
+        ]
+        return known + self.intake.checkpoint()
 
     def _recover(self, events: Iterable[object]) -> None:
         """What earlier lives knew and owed."""

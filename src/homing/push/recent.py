@@ -6,6 +6,7 @@ publication comes a second time is anything compared. So a delivery costs nothin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from homing.ids import ID_BYTES
@@ -28,6 +29,9 @@ class Recent:
     def __len__(self) -> int:
         return len(self._lists)
 
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return iter(self._lists.items())
+
     def fresh(self, message_id: bytes, clients: bytes) -> bytes:
         """Those of the clients that it has not gone to, in their order."""
         listed = self._lists.get(message_id)
@@ -41,6 +45,8 @@ class Recent:
 
     def add(self, message_id: bytes, clients: bytes) -> None:
         """It goes to these clients now."""
+        if not clients:
+            return
         listed = self._lists.pop(message_id, b"")
         self._lists[message_id] = listed + clients
         self._held += len(clients)

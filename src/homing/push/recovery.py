@@ -1,4 +1,8 @@
-"""A connector's durable sessions, read back from its journal after a restart."""
+"""A connector's durable sessions as journal events: read back after a restart, or told anew.
+
+A checkpoint is the list of events that make the present state; a restart reads it and then
+only what was journaled since.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from collections.abc import Iterable
 from homing.ids import ID_BYTES
 from homing.journal.events import (
     Acknowledged,
+    Delivered,
     DeliveryQueued,
     Dropped,
+    Event,
     SessionClosed,
     SessionOpened,
     SubscriptionRemoved,
@@ -16,7 +22,7 @@ from homing.journal.events import (
 )
 from homing.push.recent import Recent
 from homing.push.sessions import Session, Shared
-from homing.push.subscription import parse_fields
+from homing.push.subscription import dump_fields, parse_fields
 
 ENDED = b"ended"
 """The reason in the SessionClosed of a session that is over, not only its connection."""
@@ -25,6 +31,7 @@ ENDED = b"ended"
 def recover(events: Iterable[object], recent: Recent) -> dict[bytes, Session]:
     """The sessions as the events left them; `recent` learns what they were sent."""
     sessions: dict[bytes, Session] = {}
+    arrival = 0
     for event in events:
         if isinstance(event, SessionOpened):
             _opened(sessions, event)
@@ -35,15 +42,44 @@ def recover(events: Iterable[object], recent: Recent) -> dict[bytes, Session]:
             session = sessions.get(event.client)
             if session is not None:
                 _subscription(session, event)
+        elif isinstance(event, Delivered):
+            recent.add(event.id, recent.fresh(event.id, event.clients))
         elif isinstance(event, DeliveryQueued):
-            recent.add(event.id, event.clients)
-            shared = Shared(event.id, event.payload, event.attrs)
+            recent.add(event.id, recent.fresh(event.id, event.clients))
+            arrival += 1
+            shared = Shared(event.id, event.payload, event.attrs, arrival)
             for session in _named(sessions, event.clients):
                 session.owe(shared)
         elif isinstance(event, Acknowledged | Dropped):
             for session in _named(sessions, event.clients):
                 session.acknowledge(event.id)
     return sessions
+
+
+def checkpoint(
+    node: bytes,
+    sessions: Iterable[Session],
+    storing: Iterable[tuple[Shared, bytes]],
+    recent: Recent,
+) -> list[Event]:
+    """The events that `recover` makes this state of; `storing` is owed but not yet durable."""
+    events: list[Event] = [Delivered(0.0, identity, listed) for identity, listed in recent]
+    owed: dict[bytes, tuple[Shared, list[bytes]]] = {}
+    for session in sessions:
+        events.append(SessionOpened(0.0, session.client, durable=True))
+        events += [
+            SubscriptionSet(0.0, session.client, node, name.encode(), dump_fields(fields))
+            for name, fields in session.subscriptions.items()
+        ]
+        for shared in (*session.unacked.values(), *session.waiting.values()):
+            owed.setdefault(shared.message_id, (shared, []))[1].append(session.client)
+    for shared, clients in storing:
+        owed.setdefault(shared.message_id, (shared, []))[1].append(clients)
+    events += [
+        DeliveryQueued(0.0, one.message_id, b"".join(clients), one.attributes, one.payload)
+        for one, clients in sorted(owed.values(), key=lambda pair: pair[0].arrival)
+    ]
+    return events
 
 
 def _opened(sessions: dict[bytes, Session], event: SessionOpened) -> None:

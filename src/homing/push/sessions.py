@@ -34,9 +34,13 @@ WINDOW: Final = 1024
 class Shared:
     """One publication at a connector: its payload once, its encoded push once per set of names."""
 
-    __slots__ = ("_attrs", "_images", "attributes", "message_id", "payload", "size")
+    __slots__ = ("_attrs", "_images", "arrival", "attributes", "message_id", "payload", "size")
 
-    def __init__(self, message_id: bytes, payload: bytes, attributes: bytes) -> None:
+    def __init__(
+        self, message_id: bytes, payload: bytes, attributes: bytes, arrival: int = 0
+    ) -> None:
+        """`arrival`: counts what this connector was given, so that a checkpoint keeps order."""
+        self.arrival = arrival
         self.message_id = message_id
         self.payload = payload
         self.attributes = attributes
@@ -138,6 +142,8 @@ class Session:
 
     def owe(self, shared: Shared) -> list[bytes]:
         """Take one more; the ids that had to go for it, oldest first."""
+        if shared.message_id in self.waiting or shared.message_id in self.unacked:
+            return []  # a journal read after a checkpoint tells some things twice
         self.waiting[shared.message_id] = shared
         self.held += shared.size
         most = MAX_QUEUE_BYTES if self.durable else MAX_BUFFER_BYTES

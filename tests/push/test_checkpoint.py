@@ -1,0 +1,108 @@
+"""Checkpoints: the same state from fewer events; a damaged file is noticed, never believed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from homing.journal.events import Event, SessionOpened, SubscriptionSet
+from homing.journal.writer import open_journal
+from homing.node.checkpoint import (
+    block,
+    checkpoint_now,
+    image,
+    parse_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from homing.wire import relay
+from tests.push import test_matcher
+from tests.push.desk import NODE, Desk, client_id, message_id
+
+EVENTS: list[Event] = [
+    SessionOpened(0.0, bytes(12), durable=True),
+    SubscriptionSet(0.0, bytes(12), bytes(8), b"default", b'{"n":{"use":2}}'),
+]
+
+
+def test_a_connector_starts_from_its_checkpoint() -> None:
+    desk = Desk()
+    link = desk.subscribed(1, ack=True, resume=True)
+    desk.subscribed(2, ack=True, resume=True)
+    desk.subscribed(3)
+    for number in range(4):
+        desk.push(number, 1, 2, 3)
+    desk.settle()
+    desk.say(link, b"ack", message_id(1).hex().encode())
+    desk.push(4, 1)  # not yet durable: its event counts as in the checkpoint
+    again = Desk(recovered=list(desk.connector.checkpoint()))
+    assert sorted(again.connector.sessions) == [client_id(1), client_id(2)]
+    again.push(1, 1)  # it went there before, though nobody is owed it any more
+    assert again.sent() == [relay.Ack(message_id(1), client_id(1), NODE)]
+    assert again.ids(again.auth_resumed(1)) == [0, 2, 3, 4]
+    assert again.ids(again.auth_resumed(2)) == [0, 1, 2, 3]
+
+
+def test_a_matcher_starts_from_its_checkpoint() -> None:
+    desk = test_matcher.Desk()
+    for client in (1, 2):
+        desk.subscribe(client)
+    for number in range(3):
+        desk.send(number)
+    desk.sync_journal()
+    desk.take_over(desk.relayed()[1])
+    desk.send(3)  # not yet durable
+    again = test_matcher.Desk(recovered=list(desk.matcher.checkpoint()), ready=False)
+    again.hello(test_matcher.C1)
+    pushed = [one.message_id for one in again.relayed() if isinstance(one, relay.Push)]
+    assert pushed == [message_id(0), message_id(2), message_id(3)]
+    assert len(again.matcher.table) == 2
+    again.send(1)  # its ack was lost
+    [answer] = again.answers()
+    assert str(answer).endswith("matched=2)")
+
+
+@given(st.integers(0, 400), st.integers(1, 255))
+def test_damage_is_noticed(at: int, flip: int) -> None:
+    whole = image(7, [block(EVENTS)])
+    assert parse_checkpoint(whole) == (7, EVENTS)
+    at %= len(whole)
+    with pytest.raises(ValueError, match=r"checkpoint|damaged|end"):
+        parse_checkpoint(whole[:at])
+    broken = whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :]
+    with pytest.raises(ValueError, match=r"checkpoint|damaged|end"):
+        parse_checkpoint(broken)
+
+
+def test_a_file_that_cannot_be_trusted_counts_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    assert read_checkpoint(path) == (0, [])
+    path.write_bytes(b"HOMINGC1 but not really")
+    assert read_checkpoint(path) == (0, [])
+    write_checkpoint(path, 9, [block(EVENTS)])
+    assert read_checkpoint(path) == (9, EVENTS)
+
+
+def test_a_checkpoint_waits_for_its_journal(tmp_path: Path) -> None:
+    class Role:
+        def checkpoint(self) -> list[Event]:
+            return EVENTS * 3000
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        journal = open_journal(
+            tmp_path, bytes(8), post=loop.call_soon_threadsafe, on_durable=lambda number: None
+        )
+        for event in EVENTS:
+            journal.append(event)
+        assert await checkpoint_now(Role(), journal, tmp_path / "checkpoint") == 2
+        assert journal.durable >= 2
+        journal.close()
+
+    asyncio.run(main())
+    number, events = read_checkpoint(tmp_path / "checkpoint")
+    assert (number, len(events)) == (2, 6000)
