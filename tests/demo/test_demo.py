@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.blocks import printed_as_shown
+
 
 def _demo(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -45,6 +47,15 @@ def test_a_whole_run(tmp_path: Path) -> None:
         "dispatcher",
         "connector",
     }
+
+
+def test_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+    """Down to the pipeline, which is left out here; figures may differ."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    block = readme.partition("$ make demo\n")[2].partition("```")[0]
+    shown = re.sub(r"[\d,]*\d", "…", block.partition("\nPipeline ")[0]) + "nothing was lost\n"
+    ran = _demo("--requests", "500", "--subscribers", "30", "--publications", "100", "--no-spark")
+    assert printed_as_shown(ran.stdout.replace("\n\nnothing", "\nnothing"), shown), ran.stdout
 
 
 @pytest.mark.parametrize("words", [["--requests", "1"], ["--requests", "many"]])

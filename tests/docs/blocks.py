@@ -1,7 +1,7 @@
 """Fenced blocks of a Markdown page that a test runs as its reader would.
 
-A block is run when `<!-- runs -->` (or `<!-- runs in the checkout -->`) stands on the line above its
-fence. In a `console` block, lines after `$ ` are commands and the others what they print, where `…`
+A block is run when `<!-- runs -->` stands on the line above its fence; `<!-- runs in the checkout -->`
+runs it there instead of in a new directory, `<!-- runs nightly … -->` only in the nightly profile. In a `console` block, lines after `$ ` are commands and the others what they print, where `…`
 stands for anything within a line and a line `…` for any lines. A `python` block is a program. A `toml`
 or `text` block with `<!-- file: NAME -->` above it is written to that file. All blocks of a page
 share one directory and one shell, top to bottom.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 _BLOCK = re.compile(
-    r"^<!-- (?P<mark>runs(?P<checkout> in the checkout)?|file: (?P<name>[\w.-]+)) -->\n+"
+    r"^<!-- (?:runs(?P<nightly> nightly)?(?P<checkout> in the checkout)?|file: (?P<name>[\w.-]+)) -->\n+"
     r"^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -29,6 +29,7 @@ class Step(NamedTuple):
     line: int
     expected: str = ""  # what a command prints, or the name of a file
     in_checkout: bool = False
+    nightly: bool = False
 
 
 def steps(page: Path) -> list[Step]:
@@ -37,6 +38,7 @@ def steps(page: Path) -> list[Step]:
     found: list[Step] = []
     for block in _BLOCK.finditer(text):
         line = text.count("\n", 0, block.start("body")) + 1
+        before = len(found)
         checkout = block["checkout"] is not None
         if block["name"] is not None:
             found.append(Step("file", block["body"], line, block["name"]))
@@ -46,6 +48,8 @@ def steps(page: Path) -> list[Step]:
             found.append(Step("program", block["body"], line, in_checkout=checkout))
         else:
             raise ValueError(f"{page.name}:{line}: nobody knows how to run {block['language']}")
+        if block["nightly"] is not None:
+            found[before:] = [step._replace(nightly=True) for step in found[before:]]
     if len(_MARK.findall(text)) != len(_BLOCK.findall(text)):
         raise ValueError(f"{page.name}: a mark has no fenced block right below it")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.docs.blocks import Step, printed_as_shown, steps
 from tests.docs.shell import Shell
 
 ROOT = Path(__file__).parents[2]
+PROFILE = os.environ.get("HOMING_TEST_PROFILE", "ci")
 PAGES = [
     path
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
@@ -19,6 +21,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_page_runs(page: Path, tmp_path: Path) -> None:
     _run(page, tmp_path)
@@ -27,6 +30,8 @@ def test_the_page_runs(page: Path, tmp_path: Path) -> None:
 def _run(page: Path, directory: Path) -> None:
     with Shell(directory) as shell:
         for step in steps(page):
+            if step.nightly and PROFILE != "nightly":
+                continue
             _take(step, shell, directory, f"{page.name}:{step.line}")
 
 

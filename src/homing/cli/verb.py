@@ -23,6 +23,7 @@ Boolean flags have no --no-… form unless `Parameter(negative="--no-…")` asks
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,12 @@ def verb(name: str, doc: str | None) -> App:
 
 
 def invoke(app: App, words: Sequence[str]) -> int:
-    """Run a verb; a wrong flag is told in one line."""
+    """Run a verb; a wrong flag is told in one line.
+
+    What goes wrong for good is raised, so warnings on the way (a broker that does not answer
+    yet) are not printed; nodes log them, with homing.node.logs.
+    """
+    logging.getLogger("homing").addHandler(logging.NullHandler())
     try:
         result = app(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:

@@ -7,6 +7,7 @@ output), so that what Spark has to say on the way stays off the demo's screen.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 from pathlib import Path
@@ -62,6 +63,8 @@ async def examine_apart(journals: Path, report: Path) -> Findings:
         *(sys.executable, "-m", "homing.demo.tables", str(journals), str(report)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        # Everything happens on this machine; its name may lead elsewhere, or nowhere.
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
     )
     try:
         told, noise = await process.communicate()
