@@ -42,11 +42,10 @@ class MdpClient(Asker):
     def receive(self, image: bytes, now: float) -> None:
         """C1: one request; where policy is asked of router processes, one of them reads it first."""
         broker = self._broker
-        if broker.asks_routers and self.link is not None:
-            if not broker.decide(self.link, MAJORDOMO, image, now):
-                self.protest(b"queue-full no router")
-            return
-        self._admit(image, None, now)
+        if not broker.asks_routers:
+            self._admit(image, None, now)
+        elif self.link is not None and not broker.decide(self.link, MAJORDOMO, image, now):
+            self.protest(b"queue-full no router")
 
     def decided(self, image: bytes, decision: Decision, now: float) -> None:
         """A router's verdict on a request."""

@@ -238,11 +238,25 @@ class DispatchCore:
     # --- answers come -------------------------------------------------------------------------
 
     def answer(
-        self, holder: Holder, address: bytes, service: bytes, kind: Kind, data: bytes, now: float
+        self,
+        holder: Holder,
+        address: bytes,
+        service: bytes,
+        kind: Kind,
+        data: bytes,
+        now: float,
+        origin: bytes | None = None,
     ) -> None:
-        """A holder's answer, or part of one; one that nobody waits for goes nowhere."""
+        """A holder's answer, or part of one; one that nobody waits for goes nowhere.
+
+        `service` and `origin` must be those of the request, where the holder's dialect tells them.
+        """
         pending = holder.held.get(address)
-        if pending is None or (service and service != pending.service.name):
+        if (
+            pending is None
+            or (service and service != pending.service.name)
+            or (origin is not None and origin != pending.asker.origin and kind != FAILED)
+        ):
             self.record.orphaned(holder, service, now)
             return
         current = pending.state == HELD and pending.holder is holder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from homing.ports import Link
+from homing.wire.mdp import address_head
 from homing.wire.mdp_messages import Kind
 
 if TYPE_CHECKING:
@@ -120,10 +121,10 @@ class Holder:
         raise NotImplementedError
 
     def keep(self, pending: Pending) -> bytes:
-        """Note the request under an address that names no other one here; returns it."""
+        """Note the request under an address that names no other one here; `[address] []`."""
         address = pending.asker.address(pending)
         if address in self.held:
             self.serial += 1
             address += b"~%d" % self.serial
         self.held[address] = pending
-        return address
+        return address_head(address)

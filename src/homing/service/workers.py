@@ -22,6 +22,8 @@ class MdpWorker(Worker):
 
     dialect = Dialect.D0X
     heartbeat = mdp.HEARTBEATS[Dialect.D0X]
+    tells_origin = False
+    """Whether its answers say whom they are for: REPORT_CLOUD, and which peer."""
 
     def __init__(self, broker: Broker, link: Link, credit: int, now: float) -> None:
         super().__init__(link, credit, now)
@@ -39,15 +41,19 @@ class MdpWorker(Worker):
             self._broker.dismiss(self, b"malformed", now)
             return
         if isinstance(message, Answer) and message.dialect == self.dialect:
-            self.answered(message, now)
+            self._broker.core.answer(
+                self,
+                message.address,
+                message.service,
+                message.kind,
+                message.data,
+                now,
+                message.origin if self.tells_origin else None,
+            )
         elif isinstance(message, Disconnect):
             self._broker.worker_gone(self, b"disconnect", now)
         else:  # a second READY, or another dialect: both specifications say DISCONNECT
             self._broker.dismiss(self, b"unexpected", now)
-
-    def answered(self, answer: Answer, now: float) -> None:
-        core = self._broker.core
-        core.answer(self, answer.address, answer.service, answer.kind, answer.data, now)
 
     def beat(self) -> None:
         if self.link is not None:
@@ -69,8 +75,10 @@ class Worker0X(MdpWorker):
 
     __slots__ = ()
 
+    tells_origin = True
+
     def hand(self, pending: Pending) -> None:
-        address = mdp.address_head(self.keep(pending))
+        address = self.keep(pending)
         origin = pending.asker.origin
         link = self.link
         if link is None:
@@ -80,15 +88,6 @@ class Worker0X(MdpWorker):
             link.send(head + address + pending.data)
         else:
             link.send(pending.service.work_0x + address + pending.data)
-
-    def answered(self, answer: Answer, now: float) -> None:
-        """The origin must be the one we told: REPORT_CLOUD answers a REPOST and nothing else."""
-        pending = self.held.get(answer.address)
-        if pending is not None and answer.origin != pending.asker.origin and answer.kind != 2:
-            self._broker.record.orphaned(self, answer.service, now)
-            return
-        core = self._broker.core
-        core.answer(self, answer.address, answer.service, answer.kind, answer.data, now)
 
 
 class Worker01(MdpWorker):
@@ -101,7 +100,7 @@ class Worker01(MdpWorker):
 
     def hand(self, pending: Pending) -> None:
         if self.link is not None:
-            address = mdp.address_head(self.keep(pending))
+            address = self.keep(pending)
             self.link.send(_WORK_01 + address + pending.data)
 
 
@@ -115,7 +114,7 @@ class Worker02(MdpWorker):
 
     def hand(self, pending: Pending) -> None:
         if self.link is not None:
-            address = mdp.address_head(self.keep(pending))
+            address = self.keep(pending)
             self.link.send(_WORK_02 + address + pending.data)
 
 

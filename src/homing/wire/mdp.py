@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from homing.errors import LocalProtocolError, RemoteProtocolError
-from homing.wire.frames import MORE, frame, head, prefix
+from homing.wire.frames import MORE, SHORT_MAX, frame, head, prefix
 from homing.wire.mdp_fields import (
     CREDIT_MAX,
     EMPTY,
@@ -84,6 +84,7 @@ DISCONNECTS: Final = {
     D01: _FROM_WORKER_01 + frame(W_DISCONNECT, False),
     D02: _FROM_WORKER_02 + frame(W02_DISCONNECT, False),
 }
+_SHORT: Final = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]  # heads of short frames
 _BEAT: Final = {image: Heartbeat(dialect) for dialect, image in HEARTBEATS.items()}
 _BYE: Final = {image: Disconnect(dialect) for dialect, image in DISCONNECTS.items()}
 
@@ -328,7 +329,8 @@ def repost_work_head(service: bytes, origin: bytes) -> bytes:
 
 def address_head(address: bytes) -> bytes:
     """`[client] []`."""
-    return frame(address, True) + EMPTY
+    size = len(address)
+    return _SHORT[size] + address + EMPTY if size <= SHORT_MAX else frame(address, True) + EMPTY
 
 
 # --- writing: whole messages ----------------------------------------------------------------
