@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from homing.errors import NoService, Unavailable
+from homing.errors import Malformed, NoService, Unavailable
 from homing.sync import Client, Worker
 from tests.service.rig import PATIENCE, broker
+
+_gate = threading.Event()
 
 
 @contextlib.contextmanager
@@ -50,6 +52,12 @@ def running_worker(endpoint: str) -> Iterator[None]:
     def count(upto: int) -> Iterator[int]:
         yield from range(upto)
 
+    @worker.service("gate")
+    def gate(number: int) -> int:
+        if number:
+            assert _gate.wait(PATIENCE)
+        return number
+
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
@@ -83,6 +91,23 @@ def test_request_map_and_stream() -> None:
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() == before
+
+
+def test_an_answer_is_there_before_the_next_one() -> None:
+    _gate.clear()
+    with (
+        running_broker() as (localfe, localbe),
+        running_worker(localbe),
+        Client(localfe, timeout=10) as client,
+    ):
+        answers = client.map("gate", [0, 1, 2], returns=int, retries=5)
+        assert next(answers) == 0  # while the worker waits in the second
+        _gate.set()
+        assert list(answers) == [1, 2]
+        wrong = client.map("gate", [0, b"no number"], returns=int)
+        assert next(wrong) == 0
+        with pytest.raises(Malformed):
+            next(wrong)
 
 
 def test_nobody_there() -> None:

@@ -25,6 +25,9 @@ from homing.service.worker import Worker as AsyncWorker
 
 T = TypeVar("T")
 
+# Answers that wait for a reader in another thread.
+_AHEAD = 64
+
 
 class _LoopThread:
     """A running loop in a thread of its own."""
@@ -124,8 +127,7 @@ class Client:
         return self._iterate(
             lambda: self._client.map(
                 service, bodies, in_flight=in_flight, returns=returns, **options
-            ),
-            in_flight,
+            )
         )
 
     @overload
@@ -142,9 +144,7 @@ class Client:
         self, service: str, body: Any = b"", *, returns: Any = bytes, **options: Unpack[Options]
     ) -> Iterator[Any]:
         """Ask, and take the answer part by part."""
-        return self._iterate(
-            lambda: self._client.stream(service, body, returns=returns, **options), 1
-        )
+        return self._iterate(lambda: self._client.stream(service, body, returns=returns, **options))
 
     def close(self) -> None:
         """Hang up, and end the thread."""
@@ -164,24 +164,55 @@ class Client:
     ) -> None:
         self.close()
 
-    def _iterate(self, start: Callable[[], AsyncGenerator[Any, None]], batch: int) -> Iterator[Any]:
-        """Items of an async generator, fetched a batch at a time: changing threads is dear."""
-        items = start()
+    def _iterate(self, start: Callable[[], AsyncGenerator[Any, None]]) -> Iterator[Any]:
+        """Items of an async generator as they come, several at a time if there are."""
+        pump = _Pump(start())
         try:
-            while got := self._loop.call(_some(items, batch)):
+            while got := self._loop.call(pump.some()):
                 yield from got
         finally:
-            self._loop.call(items.aclose())
+            self._loop.call(pump.close())
 
 
-async def _some(items: AsyncGenerator[Any, None], most: int) -> list[Any]:
-    """Up to `most` items; none means that there are no more."""
-    got: list[Any] = []
-    async for item in items:
-        got.append(item)
-        if len(got) >= most:
-            break
-    return got
+class _Pump:
+    """Runs an async generator a little ahead of its blocking reader: changing threads is dear."""
+
+    def __init__(self, items: AsyncGenerator[Any, None]) -> None:
+        self._items = items
+        self._got: list[Any] = []
+        self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def some(self) -> list[Any]:
+        """What there is, one item at least; none means that there are no more."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        if not self._got and not self._task.done():
+            self._news.clear()
+            await self._news.wait()
+        if not self._got:
+            await self._task  # raises what the generator raised
+        got, self._got = self._got, []
+        self._room.set()
+        return got
+
+    async def _run(self) -> None:
+        try:
+            async for item in self._items:
+                self._got.append(item)
+                self._news.set()
+                while len(self._got) >= _AHEAD:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self._news.set()
+
+    async def close(self) -> None:
+        """Leave the rest."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._items.aclose()
 
 
 class Worker(AsyncWorker):
