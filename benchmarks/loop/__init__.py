@@ -12,7 +12,15 @@ from typing import Any
 
 from benchmarks.harness import Cell, Report, cpu_seconds, free_port, rss_bytes, server
 
-LOOPS = ("epoll", "uvloop-direct", "uvloop-chunk", "uvloop-turn", "uvloop-buffered", "asyncio-turn")
+LOOPS = (
+    "epoll",
+    "uvloop-direct",
+    "uvloop-chunk",
+    "uvloop-turn",
+    "uvloop-buffered",
+    "asyncio-turn",
+    "homing-node",
+)
 
 # Workers, clients, requests in flight.
 BROKER = {
@@ -43,7 +51,8 @@ def run(report: Report) -> None:
     ]
     report.note(
         "`direct` writes each message to the transport, which tries the system call at once; `chunk` joins what "
-        "one read caused, `turn` what one loop turn caused; `buffered` is BufferedProtocol."
+        "one read caused, `turn` what one loop turn caused; `buffered` is BufferedProtocol; "
+        "`homing-node` is the node itself, with its limits, timers and back-pressure."
     )
     report.table("Server CPU µs a message, and bytes an idle connection", ["", *LOOPS], rows)
 

@@ -5,7 +5,8 @@
  *   load idle   PORT CONNECTIONS                         connect, say so, wait for end of stdin
  *
  * A message is two bytes of header (kind, body length) and the body. The first four bytes of
- * a broker body are the client's number, which the server uses as its address.
+ * a broker body are the client's number, which the server uses as its address. A subscriber's
+ * first message comes back to it: then the server knows it, and the measuring may begin.
  * Prints one JSON line: seconds, messages, p50_us.
  */
 #define _GNU_SOURCE
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 enum { BODY = 64, FAN_BODY = 128, MESSAGE = BODY + 2, FAN_MESSAGE = FAN_BODY + 2 };
-enum { MAX_SAMPLES = 1 << 20 };
+enum { MAX_SAMPLES = 1 << 20, EVENTS = 1024, SINK = 1 << 16 };
 
 struct conn {
     int fd, worker;
@@ -136,9 +137,21 @@ static void broker(int port, int workers, int clients, int inflight, long reques
     result(now() - start, requests);
 }
 
+/* Read what there is; returns how many bytes it was. */
+static long long drain(int ep, struct epoll_event *events, char *sink) {
+    long long bytes = 0;
+    int k = epoll_wait(ep, events, EVENTS, -1);
+    for (int i = 0; i < k; i++) {
+        ssize_t got = read((int)(intptr_t)events[i].data.ptr, sink, SINK);
+        if (got <= 0) die("read");
+        bytes += got;
+    }
+    return bytes;
+}
+
 static void fan(int port, int subscribers, int window, long publications) {
     int ep = epoll_create1(0);
-    struct epoll_event events[1024];
+    struct epoll_event events[EVENTS];
     int publisher = dial(port, 0);
     for (int i = 0; i < subscribers; i++) {
         int fd = dial(port, i);
@@ -146,8 +159,9 @@ static void fan(int port, int subscribers, int window, long publications) {
         watch(ep, fd, (void *)(intptr_t)fd);
     }
     put(publisher, 'P', 0, FAN_BODY);
-    usleep(300000);
-    static char sink[1 << 16];
+    static char sink[SINK];
+    long long greeted = 0;
+    while (greeted < (long long)subscribers * FAN_MESSAGE) greeted += drain(ep, events, sink);
     double start = now();
     long long sent = 0, bytes = 0, all = (long long)publications * subscribers * FAN_MESSAGE;
     while (bytes < all) {
@@ -155,19 +169,18 @@ static void fan(int port, int subscribers, int window, long publications) {
             put(publisher, 'Q', 0, FAN_BODY);
             sent++;
         }
-        int k = epoll_wait(ep, events, 1024, -1);
-        for (int i = 0; i < k; i++) {
-            ssize_t got = read((int)(intptr_t)events[i].data.ptr, sink, sizeof sink);
-            if (got <= 0) die("read");
-            bytes += got;
-        }
+        bytes += drain(ep, events, sink);
     }
     result(now() - start, (long)(publications * subscribers));
 }
 
 static void idle(int port, int connections) {
-    for (int i = 0; i < connections; i++) put(dial(port, i), 'S', i, FAN_BODY);
-    usleep(500000);
+    char echo[FAN_MESSAGE];
+    for (int i = 0; i < connections; i++) {
+        int fd = dial(port, i);
+        put(fd, 'S', i, FAN_BODY);
+        if (recv(fd, echo, sizeof echo, MSG_WAITALL) != sizeof echo) die("recv");
+    }
     result(0, connections);
     while (getchar() != EOF) {}
 }

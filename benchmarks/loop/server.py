@@ -11,9 +11,14 @@ import select
 import socket
 import sys
 from collections import deque
+from collections.abc import Hashable
 from typing import Any, cast
 
+from homing.node.host import Host
 from homing.node.limits import raise_file_limit
+from homing.node.plug import Bounds, StreamPlug
+from homing.node.run import run
+from homing.ports import Link
 
 CHUNK = 256 * 1024
 BACKLOG = 4096
@@ -85,6 +90,7 @@ class Pattern:
             self.clients[message[2:6]] = peer
         elif kind == 83:
             self.subscribers.append(peer)
+            self.send(peer, message)
 
     def send(self, peer: Peer, message: bytes) -> None:
         """Queue; the loop flushes every dirty peer once a turn."""
@@ -193,6 +199,52 @@ class Buffered(asyncio.BufferedProtocol):
         self.pattern.receive(self.peer, bytes(self.buffer[:nbytes]))
 
 
+class Framed:
+    """The patterns' messages as a codec for homing's node."""
+
+    def __init__(self) -> None:
+        self._carry = b""
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Every whole message."""
+        data = self._carry + data
+        messages: list[bytes] = []
+        at = 0
+        while at + 2 <= len(data) and (end := at + 2 + data[at + 1]) <= len(data):
+            messages.append(data[at:end])
+            at = end
+        self._carry = data[at:]
+        return messages
+
+
+class PatternRole:
+    """The patterns as a role: what the node's own links, limits and timers add to a loop."""
+
+    def __init__(self) -> None:
+        self.pattern = DirectPattern()
+
+    def opened(self, link: Link, now: float) -> None:
+        link.state = Peer(link.send)
+
+    def receive(self, link: Link, message: bytes, now: float) -> None:
+        self.pattern.message(link.state, message[0], message)
+
+    def closed(self, link: Link, now: float) -> None: ...
+
+    def wake(self, key: Hashable, now: float) -> None: ...
+
+    def journaled(self, number: int, now: float) -> None: ...
+
+
+async def serve_node(port: int) -> None:
+    """homing's host, until a signal ends the process."""
+    host = Host()
+    host.role = PatternRole()
+    host.add(StreamPlug("all", Framed, bounds=Bounds(silence=3600)))
+    host.listen("all", f"tcp://*:{port}", backlog=BACKLOG)
+    await asyncio.get_running_loop().create_future()
+
+
 LOOPS: dict[str, Any] = {
     "uvloop-direct": Direct,
     "uvloop-chunk": Chunked,
@@ -213,6 +265,9 @@ async def serve(listener: socket.socket, protocol: type[asyncio.BaseProtocol]) -
 def main(name: str, port: int) -> None:
     """Listen and serve."""
     raise_file_limit()
+    if name == "homing-node":
+        run(serve_node(port))
+        return
     listener = socket.create_server(("0.0.0.0", port), backlog=BACKLOG)
     if name == "epoll":
         epoll_server(listener)

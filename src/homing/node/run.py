@@ -12,7 +12,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from homing.node.host import Host
 from homing.node.limits import raise_file_limit
@@ -20,11 +20,13 @@ from homing.node.limits import raise_file_limit
 DRAIN_SECONDS = 8.0
 ABORTED = 1
 
+Result = TypeVar("Result")
+
 _log = logging.getLogger("homing.node")
 
 
-def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run a coroutine on the fastest loop there is; its result is the exit code."""
+def run(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine on the fastest loop there is."""
     if sys.platform != "win32":
         try:
             import uvloop
