@@ -13,11 +13,17 @@ from homing.push.recent import Recent
 from homing.push.tokens import Keyring
 from homing.testing import EPOCH
 
-clients = st.lists(st.binary(min_size=12, max_size=12), min_size=1, max_size=60)
+clients = st.lists(st.binary(min_size=12, max_size=12), min_size=1, max_size=30).flatmap(
+    lambda some: st.integers(1, 6).map(lambda times: some * times)
+)
 connectors = st.sampled_from([b"conn0001", b"conn0002", b"\x00" * 8, b"conn0003"])
 
 
-@given(st.lists(st.tuples(st.binary(min_size=12, max_size=12), connectors), max_size=80))
+@given(
+    st.lists(st.tuples(st.binary(min_size=12, max_size=12), connectors), max_size=20).flatmap(
+        lambda some: st.integers(1, 12).map(lambda times: some * times)
+    )
+)
 def test_places_are_grouped_by_connector_in_their_order(
     entries: list[tuple[bytes, bytes]],
 ) -> None:

@@ -16,6 +16,9 @@ each_id = Struct(f"{ID_BYTES}s").iter_unpack
 
 # Below this many entries a plain loop is quicker than twenty strided copies.
 _FEW = 12
+# And below this many bytes of places one look at each is quicker than finding runs.
+_SHORT = 64 * PLACE_BYTES
+_each_place = Struct(f"{ID_BYTES}s{NODE_ID_BYTES}s").iter_unpack
 
 
 def places(clients: bytes, connector: bytes) -> bytes:
@@ -37,6 +40,10 @@ def places(clients: bytes, connector: bytes) -> bytes:
 def by_connector(listed: bytes) -> dict[bytes, bytes]:
     """Bare client ids per connector, each in the order of the list."""
     groups: dict[bytes, list[bytes]] = {}
+    if len(listed) <= _SHORT:
+        for client, connector in _each_place(listed):
+            groups.setdefault(connector, []).append(client)
+        return {connector: b"".join(clients) for connector, clients in groups.items()}
     at = 0
     while at < len(listed):
         connector = listed[at + ID_BYTES : at + PLACE_BYTES]
