@@ -9,7 +9,7 @@ ARGS   ?=
 JOBS   ?= 2
 
 # What tests talk to beside Python; the Debian package has the program's name.
-PROGRAMS := serf
+PROGRAMS := serf chromium
 
 # What is run a second time on the compiled wheel.
 COMPILED := tests/test_compiled.py tests/wire tests/service tests/node

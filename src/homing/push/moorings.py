@@ -9,7 +9,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Protocol, cast
 
 from homing.backoff import Backoff
 from homing.endpoint import Endpoint, parse_endpoint
@@ -75,8 +75,7 @@ class MooredLink(Link, asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by shape only
         self._moorings.opened(self)
 
     def data_received(self, data: bytes) -> None:

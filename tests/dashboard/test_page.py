@@ -1,0 +1,166 @@
+"""`homing up` and its page, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+import homing
+from tests.push.processes import free_offset
+
+pytestmark = pytest.mark.slow
+needs_chromium = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs Debian's package chromium"
+)
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+
+class Up:
+    """A running `homing up`."""
+
+    def __init__(self, data: Path) -> None:
+        self.offset = free_offset()
+        words = ["up", "--data", str(data), "--port-offset", str(self.offset)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "homing.cli", *words], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.said = ""
+        while "ready up" not in self.said:
+            line = self.process.stdout.readline()
+            assert line, f"it ended: {self.said}"
+            self.said += line
+        self.url = re.findall(r"http://\S+:\d+/", self.said)[0]
+        self.token = re.findall(r"token (\S+)", self.said)[0]
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    running = Up(tmp_path_factory.mktemp("up"))
+    try:
+        yield running
+        assert running.end() == 0, "a drain ends well"
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def get(url: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_it_says_where_everything_is(up: Up) -> None:
+    for port in (5555, 5556, 7001, 7005, 7006):
+        assert f":{port + up.offset}" in up.said
+    assert f"homing request echo hello --set node.port_offset={up.offset}" in up.said
+
+
+def test_health_metrics_and_one_frame(up: Up) -> None:
+    assert get(up.url + "livez")[0] == 200
+    assert get(up.url + "readyz")[0] == 200
+    assert "homing_service_accepted_total" in get(up.url + "metrics")[1]
+    status, frame = get(up.url + "api/now")
+    assert status == 200
+    assert '"topology"' in frame
+
+
+@pytest.mark.parametrize(
+    "path", ["page/../app.py", "page/none.js", "page/uplot.LICENSE", "nothing"]
+)
+def test_nothing_but_the_page_is_served(up: Up, path: str) -> None:
+    assert get(up.url + path)[0] == 404
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+def test_trying_needs_the_token(up: Up, token: str) -> None:
+    status, answer = get(f"{up.url}api/subscribe?filter=x&token={token}")
+    assert status == 403
+    assert "token" in answer
+
+
+async def _answers(up: Up) -> str:
+    """A worker that serves one request of the page."""
+    worker = homing.Worker(f"tcp://127.0.0.1:{5556 + up.offset}")
+    served = asyncio.Event()
+
+    @worker.service("echo")
+    async def echo(body: bytes) -> bytes:
+        served.set()
+        return b"you said " + body
+
+    running = asyncio.create_task(worker.run())
+    await worker.ready()
+    told = await asyncio.to_thread(_browse, up)
+    assert served.is_set()
+    worker.stop()
+    await running
+    return told
+
+
+def _browse(up: Up) -> str:
+    """Look at the page and try everything; what the browser complained about."""
+    with sync_playwright() as tools:
+        browser = tools.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        problems: list[str] = []
+        page.on(
+            "console", lambda said: problems.append(said.text) if said.type == "error" else None
+        )
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(up.url)
+        expect(page.locator("#state")).to_contain_text("ready", timeout=20_000)
+        _try_all(page, up)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 390, "a phone need not scroll sideways"
+        browser.close()
+    return "\n".join(problems)
+
+
+def _try_all(page: Page, up: Up) -> None:
+    page.fill("#token", up.token)
+    page.click("#try-request button")
+    expect(page.locator("#try-request output")).to_have_text("you said hello", timeout=20_000)
+    page.click("#try-subscribe button")
+    expect(page.locator("#try-subscribe output")).to_contain_text("subscribed", timeout=20_000)
+    page.click("#try-publish button")
+    expect(page.locator("#try-publish output")).to_have_text(
+        "1 subscription matched", timeout=20_000
+    )
+    expect(page.locator("#pushes li").first).to_contain_text('"Paris"', timeout=20_000)
+    expect(page.locator("#services")).to_contain_text("echo", timeout=20_000)
+    page.fill("#try-publish [name=attributes]", '{"price": 99}')
+    page.click("#try-publish button")
+    expect(page.locator("#try-publish output")).to_have_text("0 subscriptions matched")
+    page.fill("#try-subscribe [name=filter]", "price in")
+    page.click("#try-subscribe button")
+    expect(page.locator("#try-subscribe output.bad")).to_contain_text("column", timeout=20_000)
+
+
+@needs_chromium
+def test_the_page_shows_and_tries_a_live_fabric(up: Up) -> None:
+    complaints = asyncio.run(_answers(up))
+    # The filter that does not parse is the one refusal that the browser notes.
+    assert complaints.count("422") == 1, complaints
+    assert len(complaints.splitlines()) == 1, complaints
