@@ -75,10 +75,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_port(port: int, seconds: float = 20.0) -> None:
-    """Return once somebody listens there."""
+def wait_for_port(
+    port: int, seconds: float = 20.0, process: subprocess.Popen[bytes] | None = None
+) -> None:
+    """Return once somebody listens there; a process that ends first is told of at once."""
     deadline = time.monotonic() + seconds
     while True:
+        if process is not None and process.poll() is not None:
+            words = " ".join(map(str, process.args)) if isinstance(process.args, list) else ""
+            raise RuntimeError(f"exit code {process.returncode} from: {words}")
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
@@ -101,7 +106,7 @@ def server(
     try:
         if core is not None:
             os.sched_setaffinity(process.pid, {core})
-        wait_for_port(port)
+        wait_for_port(port, process=process)
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
