@@ -101,7 +101,7 @@ def test_ingest_match_and_ledger_on_two_workers(
         Acknowledged(6.5, key(1), ALICE),
     ]
     write_journal(tmp_path / "journal/broker", STORY)
-    write_journal(tmp_path / "journal/push", push, node=b"node0002")
+    write_journal(tmp_path / "journal/push", push, node=PLACE)
     settings = {
         **QUICK,
         "spark.driver.memory": "700m",

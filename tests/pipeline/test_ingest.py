@@ -12,7 +12,7 @@ from homing.journal.events import RequestAnswered
 from homing.pipeline import ingest
 from homing.pipeline.tables import TABLES, Marker, Tables
 from tests.pipeline.conftest import SKEW, ToFrame, WriteJournal
-from tests.pipeline.test_push_tables import CHANGES
+from tests.pipeline.test_push_tables import CHANGES, PLACE
 from tests.pipeline.test_requests import STORY
 
 
@@ -27,7 +27,7 @@ def test_incremental_runs_add_up(
     tables = Tables(spark, str(tmp_path / "tables"))
     assert tables.read("requests").count() == 0
     log = write_journal(tmp_path / "journal/broker", STORY[:4], STORY[4:7])
-    write_journal(tmp_path / "journal/connector", CHANGES, node=b"node0002")
+    write_journal(tmp_path / "journal/connector", CHANGES, node=PLACE)
     run(tables, tmp_path / "journal", max_events=4)
     assert len(tables.markers()) >= 2
     assert outcomes(tables) == {1: "answered", 2: "answered", 3: "open", 4: "open"}

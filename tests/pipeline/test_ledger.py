@@ -91,6 +91,7 @@ def test_every_violation_is_named(frame: ToFrame) -> None:
         Delivered(700.0, key(2), CAROL),  # late; and BOB gets nothing
         Delivered(10.0, key(9), ALICE),  # nobody's
         Gap(11.0, 7),
+        RequestAnswered(12.0, 0, b"w", 1),  # accepted while the disk was full
         NodeStopped(1000.0),
     ]
     assert problems(frame(*events)) == {
@@ -104,6 +105,7 @@ def test_every_violation_is_named(frame: ToFrame) -> None:
         ("late", key(2).hex(), CAROL.hex()),
         ("orphaned", key(9).hex(), ALICE.hex()),
         ("unrecorded", "15", None),
+        ("unrecorded", "16", None),
     }
 
 

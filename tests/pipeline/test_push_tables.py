@@ -89,13 +89,20 @@ def test_subscriptions_hold_from_when_to_when(frame: ToFrame) -> None:
         "{5}": (5.0, 6.0),
         "{6}": (7.0, None),
     }
-    assert history(intervals.subscriptions(frame(*CHANGES))) == expected
+    assert history(intervals.subscriptions(frame(*CHANGES, node=PLACE))) == expected
     for cut in (2, 5):
-        early = frame(*CHANGES[:cut])
+        early = frame(*CHANGES[:cut], node=PLACE)
         first = intervals.subscriptions(early)
-        late = frame(*CHANGES[cut:], first=cut + 1)
+        late = frame(*CHANGES[cut:], first=cut + 1, node=PLACE)
         second = intervals.subscriptions(intervals.still_open(early, first).unionByName(late))
         assert history(first.where("not open").unionByName(second)) == expected
+
+
+def test_the_copies_that_matchers_record_do_not_count(frame: ToFrame) -> None:
+    connector = frame(*CHANGES, node=PLACE)
+    copies = [SubscriptionSet(each.at + 1.5, ALICE, PLACE, b"cheap", b"{1}") for each in CHANGES]
+    both = connector.unionByName(frame(*copies, node=b"node0002"))
+    assert history(intervals.subscriptions(both)) == history(intervals.subscriptions(connector))
 
 
 def test_sessions(frame: ToFrame) -> None:

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 SUBSCRIPTION_KINDS = ("SubscriptionSet", "SubscriptionRemoved")
 SESSION_KINDS = ("SessionOpened", "SessionClosed")
 
+_END = Window.unboundedFollowing
+
 
 def _order() -> list[Column]:
     """Clocks of two nodes may disagree; within a node the number decides."""
@@ -20,14 +22,10 @@ def _order() -> list[Column]:
 
 def subscriptions(events: DataFrame) -> DataFrame:
     """History of every subscription with its validity."""
-    changes = events.where(F.col("kind").isin(*SUBSCRIPTION_KINDS))
-    # Removing without a name removes all: it ends each subscription of that client.
-    later = (
-        Window.partitionBy("client").orderBy(*_order()).rowsBetween(1, Window.unboundedFollowing)
-    )
-    wiped_at = F.min(F.when(F.col("name").isNull() & _removed(), F.col("at"))).over(later)
+    changes = _changes(events)
+    following = Window.partitionBy("client").orderBy(*_order()).rowsBetween(1, _END)
     next_at = F.lead("at").over(Window.partitionBy("client", "name").orderBy(*_order()))
-    ended = changes.withColumn("valid_to", F.least(next_at, wiped_at))
+    ended = changes.withColumn("valid_to", F.least(next_at, F.min(_wiped_at()).over(following)))
     return ended.where("kind = 'SubscriptionSet'").select(
         "client",
         "connector",
@@ -39,6 +37,18 @@ def subscriptions(events: DataFrame) -> DataFrame:
         "number",
         F.col("valid_to").isNull().alias("open"),
     )
+
+
+def _changes(events: DataFrame) -> DataFrame:
+    """As the connector that owns the session records them; matchers record copies."""
+    return events.where(
+        F.col("kind").isin(*SUBSCRIPTION_KINDS) & (F.col("node") == F.col("connector"))
+    )
+
+
+def _wiped_at() -> Column:
+    """Removing without a name removes all subscriptions of a client."""
+    return F.when(F.col("name").isNull() & _removed(), F.col("at"))
 
 
 def _removed() -> Column:

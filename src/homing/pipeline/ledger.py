@@ -8,7 +8,8 @@ breaks this is one row of the audit:
     duplicate   two ends, or two first deliveries
     orphaned    an end, a delivery or an acknowledgement of something nobody accepted
     late        delivered later than `late` after its acceptance
-    unrecorded  a node says itself that it left events out (its disk was full)
+    unrecorded  a node left events out (its disk was full): it says so itself in a Gap, or it
+                answered requests whose acceptance it could not write
 
 Grace is counted on the clock of the node that owes the record, by its own latest event, so that
 neither a clock that is off nor a journal that is still being read makes a loss. A connector that
@@ -186,10 +187,17 @@ def _steps(matches: DataFrame, deliveries: DataFrame) -> DataFrame:
 
 
 def _unrecorded(events: DataFrame) -> DataFrame:
-    gaps = events.where("kind = 'Gap'").withColumn("client", F.lit(None).cast("string"))
+    nobody = F.lit(None).cast("string")
+    gaps = events.where("kind = 'Gap'").select("node", "number", "at", "count")
+    answers = (
+        events.where("kind = 'RequestAnswered' and request is null")
+        .groupBy("node")
+        .agg(F.min("number").alias("number"), F.min("at").alias("at"), F.count("*").alias("count"))
+    )
+    each = gaps.unionByName(answers).withColumn("client", nobody)
     told = F.concat_ws(" ", "count", F.lit("events left out"))
     key = F.col("number").cast("string")
-    return _rows(gaps, F.lit("unrecorded"), "node", key, "at", "at", told)
+    return _rows(each, F.lit("unrecorded"), "node", key, "at", "at", told)
 
 
 def _waited(column: str, terms: Terms) -> Column:
