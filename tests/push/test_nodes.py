@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from homing import sync
 from homing.errors import Denied, Malformed, RequestTimeout, SubscriptionError
 from homing.push.publisher import Publisher
 from homing.push.subscriber import Subscriber
@@ -125,8 +126,33 @@ async def clients_at_work(directory: Path) -> None:
             async for count in publisher.publish_all(({"n": n}, b"x" * 100) for n in range(300))
         ]
         assert counts == [0] * 300
+        await asyncio.to_thread(without_asyncio, nodes)
         await refused(nodes)
         assert await nodes.kill("connector", signal.SIGTERM) == 0
+
+
+def without_asyncio(nodes: Processes) -> None:
+    """The blocking forms, from a thread without a loop."""
+    keys, client = Keyring([nodes.token_key()]), os.urandom(12).hex()
+    stamp = int(time.time())
+    token = keys.issue(client, stamp)
+    with (
+        sync.Publisher(nodes.port(7001)) as publisher,
+        sync.Subscriber(client, nodes.port(7005), token=token, timestamp=stamp) as subscriber,
+    ):
+        subscriber.subscribe("m >= 1", name="Mine")
+        assert publisher.publish({"m": 1}, "one") == 1
+        assert publisher.publish_all([({"m": n}, b"") for n in range(3)]) == [0, 1, 1]
+        got = [next(subscriber) for _ in range(3)]
+        assert [(one.attrs["m"], one.subs) for one in got if isinstance(one, Push)] == [
+            (1, ["Mine"]),
+            (1, ["Mine"]),
+            (2, ["Mine"]),
+        ]
+        with pytest.raises(TimeoutError):
+            subscriber.get(timeout=0.05)
+        subscriber.unsubscribe("Mine")
+        assert publisher.publish({"m": 1}) == 0
 
 
 async def refused(nodes: Processes) -> None:

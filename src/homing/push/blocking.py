@@ -1,0 +1,138 @@
+"""The publisher and the subscriber without asyncio: the same names, the same arguments, blocking.
+
+    from homing.sync import Publisher, Subscriber
+
+    with Publisher("127.0.0.1:7001") as publisher:
+        print(publisher.publish({"price": 12.5}, "hello"))
+
+    with Subscriber(client_id, token=token, timestamp=stamp) as subscriber:
+        subscriber.subscribe("price in 10..20")
+        for push in subscriber: ...
+
+A thread of its own runs the loop of each, so it may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from homing.push import publisher, subscriber
+from homing.push.subscription import Fields
+from homing.push.values import Value
+from homing.wire.pushed import Gap, Push
+
+T = TypeVar("T")
+Inner = TypeVar("Inner", publisher.Publisher, subscriber.Subscriber)
+
+
+class _Blocking(Generic[Inner]):
+    """An asynchronous object on a running loop in a thread of its own."""
+
+    def __init__(self, kind: type[Inner], *arguments: Any, **settings: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="homing-loop", daemon=True
+        )
+        self._thread.start()
+        self._closed = False
+
+        async def make() -> Inner:
+            return await kind(*arguments, **settings).__aenter__()
+
+        try:
+            self._inner: Inner = self._call(make())
+        except BaseException:
+            self._stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up and end the thread."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._call(self._inner.close())
+            finally:
+                self._stop()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine run over there; an interrupt here cancels it there."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Publisher(_Blocking[publisher.Publisher]):
+    """homing.Publisher, blocking."""
+
+    def __init__(self, *matchers: str, **settings: Any) -> None:
+        super().__init__(publisher.Publisher, *matchers, **settings)
+
+    def publish(self, attributes: Mapping[str, Value], payload: bytes | str = b"") -> int:
+        """Publish; how many subscriptions matched."""
+        return self._call(self._inner.publish(attributes, payload))
+
+    def publish_all(
+        self, publications: Iterable[tuple[Mapping[str, Value], bytes | str]]
+    ) -> list[int]:
+        """Publish many, pipelined; match counts in their order."""
+
+        async def collect() -> list[int]:
+            return [count async for count in self._inner.publish_all(publications)]
+
+        return self._call(collect())
+
+
+class Subscriber(_Blocking[subscriber.Subscriber]):
+    """homing.Subscriber, blocking; iterate over it."""
+
+    def __init__(self, client_id: str, *connectors: str, **settings: Any) -> None:
+        super().__init__(subscriber.Subscriber, client_id, *connectors, **settings)
+
+    def subscribe(self, wanted: str | Fields, name: str = "default") -> None:
+        """Set a subscription; returns once it is in force."""
+        self._call(self._inner.subscribe(wanted, name))
+
+    def unsubscribe(self, name: str = "default") -> None:
+        """Remove a subscription."""
+        self._call(self._inner.unsubscribe(name))
+
+    def ack(self, push: Push) -> None:
+        """Say that a publication is dealt with."""
+        self._call(self._inner.ack(push))
+
+    def __iter__(self) -> Iterator[Push | Gap]:
+        return self
+
+    def __next__(self) -> Push | Gap:
+        return self._call(self._inner.__anext__())
+
+    def get(self, timeout: float | None = None) -> Push | Gap:
+        """The next one; TimeoutError if none comes in time."""
+
+        async def within() -> Push | Gap:
+            return await asyncio.wait_for(self._inner.__anext__(), timeout)
+
+        return self._call(within())
