@@ -6,7 +6,7 @@ security.token_key set alike everywhere.
 Examples:
   homing authority
   homing authority --set security.api_keys=key1,key2 --port-offset 100
-  curl -d '{"client_id": "0123456789abcdef01234567"}' http://127.0.0.1:7006/v1/token
+  curl -d '{"client_id": "0123456789abcdef01234567"}' localhost:7006/v1/token
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Prints one line that begins with `ready` and names its endpoints once they are o
 
 Examples:
   homing dispatcher
-  homing dispatcher --id 00000000000000d1 --join connector:00000000000000c1@dispatchers=10.0.0.3:7004
+  homing dispatcher --join connector:00000000000000c1@dispatchers=10.0.0.3:7004
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Examples:
   homing journal cat --kind RequestRefused    # events, one JSON object a line
   homing journal cat --follow                 # and those to come
   homing journal cat --from 1200 --limit 10
-  homing journal verify                       # exit code 65 if anything is damaged
+  homing journal verify                       # exit code 65 if it is damaged
   homing journal stats                        # events, bytes and rates by kind
   homing journal seal                         # Parquet of finished segments
 """

@@ -6,9 +6,9 @@ below --tables. Needs `pip install 'homing[spark]'` and Java 17.
 
 Examples:
   homing pipeline ingest --journal homing-data --tables tables
-  homing pipeline ingest --follow               # and what comes, until interrupted
-  homing pipeline ledger                        # exit code 1 if anything is unaccounted for
-  homing pipeline slo                           # rates, errors and percentiles by minute
+  homing pipeline ingest --follow         # and what comes, until interrupted
+  homing pipeline ledger                  # exit code 1 if anything is missing
+  homing pipeline slo                     # rates, errors, percentiles by minute
   homing pipeline match --filter 'price in 10..20 and city = "Paris"'
   homing pipeline report --out report.html
   homing pipeline show requests --where "outcome <> 'answered'"
