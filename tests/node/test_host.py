@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import select
+import socket
 from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
 
+from homing.config.settings import Node
 from homing.journal.events import NodeStopped
 from homing.journal.writer import open_journal
+from homing.node.host import Host
+from homing.node.plug import BOUNDS, StreamPlug
 from homing.ports import Link
-from tests.node.stage import Memory, dial, echo, lines_host, on_loop, until
+from tests.node.stage import Lines, Memory, dial, echo, lines_host, on_loop, until
 
 
 def test_events_are_numbered_and_told_once_they_are_durable(tmp_path: Path) -> None:
@@ -102,3 +107,38 @@ def test_a_drain_brings_out_what_is_queued(plain: bool) -> None:
             writer.close()
 
     on_loop(test, plain)
+
+
+def test_the_settings_of_a_node_reach_its_links_and_dials() -> None:
+    async def test() -> None:
+        node = Node(
+            max_connections=7,
+            handshake_timeout=0.5,
+            high_water=1 << 20,
+            low_water=1 << 10,
+            reconnect_first=0.25,
+            reconnect_last=0.5,
+            listen_backlog=3,
+        )
+        bounds = BOUNDS.with_settings(node)
+        assert (bounds.connections, bounds.handshake) == (7, 0.5)
+        assert (bounds.high_water, bounds.low_water) == (1 << 20, 1 << 10)
+        assert bounds.backlog == BOUNDS.backlog
+        host = Host.configured(node)
+        host.role = Memory()
+        host.add(StreamPlug("lines", Lines, bounds=bounds))
+        host.connect("lines", "127.0.0.1:1")
+        (dial,) = host._dials.values()
+        assert 0.125 <= dial._backoff.pause() <= 0.25
+        assert [dial._backoff.pause() <= 0.5 for _ in range(5)] == [True] * 5
+        listener = host.listen("lines", "127.0.0.1:0")
+        peers = [socket.socket() for _ in range(20)]
+        for peer in peers:
+            peer.setblocking(False)
+            peer.connect_ex(("127.0.0.1", int(listener.rpartition(":")[2])))
+        assert sum(bool(select.select([], [peer], [], 0)[1]) for peer in peers) <= 5
+        for peer in peers:
+            peer.close()
+        host.stop()
+
+    on_loop(test)

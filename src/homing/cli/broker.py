@@ -12,6 +12,7 @@ Examples:
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -80,4 +81,8 @@ def serve(config: Any) -> int:
         print(f"ready broker {config.service.name} {told}", flush=True)
 
     with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
-        return run_node(start, drain_seconds=config.node.drain_timeout + 1.0)
+        return run_node(
+            start,
+            make_host=partial(Host.configured, config.node),
+            drain_seconds=config.node.drain_timeout + 1.0,
+        )

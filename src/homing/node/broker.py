@@ -114,7 +114,7 @@ def _add_plugs(
 ) -> None:
     """Peers have plugs of their own to connect with: each has a key of its own."""
     own = config.service.name
-    bounds = replace(BOUNDS, connections=config.node.max_connections)
+    bounds = BOUNDS.with_settings(config.node)
     between = replace(bounds, wait_for_reader=False)
     server = keyring.server()
     for title in ("localfe", "localbe", "taskfe", "taskbe"):

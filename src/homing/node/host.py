@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from homing.clock import SystemClock
+from homing.config.settings import Node
 from homing.errors import ConfigError, JournalError
 from homing.node.backoff import FIRST, LAST, Backoff
 from homing.node.dial import Dial
@@ -69,6 +70,7 @@ class Host:
         *,
         held_limit: int = HELD_LIMIT,
         reconnect: tuple[float, float] = (FIRST, LAST),
+        listen_backlog: int = BACKLOG,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.loop = loop or asyncio.get_running_loop()
@@ -81,12 +83,21 @@ class Host:
         self.journal_writer: JournalWriter | None = None
         self.draining = False
         self._reconnect = reconnect
+        self._listen_backlog = listen_backlog
         self._listeners: list[Listener] = []
         self._dials: dict[tuple[str, str], Dial] = {}
         self._wheel = Wheel()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._next_id = random.getrandbits(32)
+
+    @classmethod
+    def configured(cls, node: Node) -> Host:
+        """A host as the settings want it."""
+        return cls(
+            reconnect=(node.reconnect_first, node.reconnect_last),
+            listen_backlog=node.listen_backlog,
+        )
 
     # -- setting up -------------------------------------------------------------------------
 
@@ -113,11 +124,11 @@ class Host:
         endpoint: str,
         *,
         reuse_port: bool = False,
-        backlog: int = BACKLOG,
+        backlog: int | None = None,
     ) -> str:
         """Accept connections for a plug; the endpoint, with its port, comes back."""
         where = parse_endpoint(endpoint)
-        sock = bind(where, reuse_port=reuse_port, backlog=backlog)
+        sock = bind(where, reuse_port=reuse_port, backlog=backlog or self._listen_backlog)
         if not where.path:
             where = where._replace(port=sock.getsockname()[1])
         listener = Listener(self, self._plug(plug), sock, where)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from homing.node.link import StreamLink
@@ -16,6 +16,7 @@ from homing.ports import Link, Role
 from homing.wire import zmtp
 
 if TYPE_CHECKING:
+    from homing.config.settings import Node
     from homing.node.dial import Dial
     from homing.node.host import Host
 
@@ -65,6 +66,16 @@ class Bounds:
     wait_for_reader: bool = True
     """Whether a stuck peer is not read from: who takes no answers may ask nothing more. Off
     between nodes that both send, where two who wait for each other would wait for ever."""
+
+    def with_settings(self, node: Node) -> Bounds:
+        """These, with what the settings say of every plug."""
+        return replace(
+            self,
+            connections=node.max_connections,
+            handshake=node.handshake_timeout,
+            high_water=node.high_water,
+            low_water=node.low_water,
+        )
 
 
 BOUNDS = Bounds()

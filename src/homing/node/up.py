@@ -29,7 +29,7 @@ class Nodes:
 
     def start(self, *, push: bool = True, authority: bool = True) -> None:
         """Open every socket; what fails leaves nothing behind once `stop` was called."""
-        host = self._host("broker", Host())
+        host = self._host("broker", Host.configured(self.config.node))
         self.endpoints["broker"] = start_broker(host, self.config)
         if push:
             # Listeners before those who dial them, so that no dial has to be repeated.
