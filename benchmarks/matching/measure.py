@@ -26,6 +26,8 @@ SINGLES = 2000
 BATCHED = 4096
 # 10 M subscriptions and their making need this much; W6 is left out on smaller machines.
 W6_BYTES = 8 << 30
+GROWTH = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 5_000_000]
+QUICK_GROWTH = [2000, 4000]
 
 
 class Figures(NamedTuple):
@@ -244,11 +246,7 @@ def _wall(work: Callable[[], object]) -> float:
 
 def _growth(report: Report) -> float:
     """Cost per event over the number of subscriptions; the exponent from 100 k to 3 M."""
-    sizes = (
-        [2000, 4000]
-        if report.quick
-        else [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 5_000_000]
-    )
+    sizes = QUICK_GROWTH if report.quick else GROWTH
     costs: list[float] = []
     rows = workloads.publications(W1, 1024)
     for size in sizes:

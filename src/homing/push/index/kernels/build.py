@@ -235,7 +235,7 @@ def span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high):
 
 @kernel()
 def fill_rows(pages, rows, low, high, base, shift):
-    """The 65 rows of one dimension."""
+    """The 33 rows of one dimension."""
     for slot in range(SLOTS):
         bit = np.uint64(1) << np.uint64(slot & 63)
         word = rows + (slot >> 6)

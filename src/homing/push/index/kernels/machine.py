@@ -1,4 +1,4 @@
-"""Three things numba has no words for: a pointer, a count of trailing zeros, an AND of whole lines."""
+"""What numba has no words for: a pointer, trailing zeros, fetching and ANDing whole cache lines."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
 from __future__ import annotations
@@ -40,25 +40,44 @@ def lowest_bit(_typing, _word):
 
 
 @intrinsic
-def and_lines(_typing, block, offsets, count, result):
-    """result[:LINE] = the AND of the cache lines of `block` at offsets[:count], as vectors."""
+def and_lines(_typing, block, offsets, begin, end, result):
+    """result[:LINE] = the AND of the cache lines of `block` at offsets[begin:end], as vectors."""
 
     def generate(context, builder, signature, args):
         vector = ir.VectorType(ir.IntType(64), LINE).as_pointer()
         block, offsets, result = (
-            context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 1, 3)
+            context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 1, 4)
         )
 
         def line(i):
             offset = builder.load(builder.gep(offsets, [i]))
             return builder.load(builder.bitcast(builder.gep(block, [offset]), vector), align=8)
 
-        zero = ir.Constant(ir.IntType(64), 0)
-        total = cgutils.alloca_once_value(builder, line(zero))
         one = ir.Constant(ir.IntType(64), 1)
-        with cgutils.for_range_slice(builder, one, args[2], one) as (i, _):
+        total = cgutils.alloca_once_value(builder, line(args[2]))
+        with cgutils.for_range_slice(builder, builder.add(args[2], one), args[3], one) as (i, _):
             builder.store(builder.and_(builder.load(total), line(i)), total)
         builder.store(builder.load(total), builder.bitcast(result, vector), align=8)
         return context.get_dummy_value()
 
-    return types.void(block, offsets, count, result), generate
+    return types.void(block, offsets, begin, end, result), generate
+
+
+@intrinsic
+def fetch(_typing, block, offset):
+    """Ask for the cache line of block[offset] without waiting for it."""
+
+    def generate(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = builder.bitcast(builder.gep(data, [args[1]]), cgutils.voidptr_t)
+        number = ir.IntType(32)
+        called = builder.module.declare_intrinsic(
+            "llvm.prefetch",
+            (cgutils.voidptr_t,),
+            ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number]),
+        )
+        read, keep, data_cache = (ir.Constant(number, n) for n in (0, 3, 1))
+        builder.call(called, [address, read, keep, data_cache])
+        return context.get_dummy_value()
+
+    return types.void(block, offset), generate

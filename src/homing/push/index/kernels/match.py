@@ -42,59 +42,79 @@ from homing.push.index.kernels.layout import (
     STRIP_WORDS,
     STRIPS,
 )
-from homing.push.index.kernels.machine import and_lines, block_at, lowest_bit
+from homing.push.index.kernels.machine import and_lines, block_at, fetch, lowest_bit
 
 U0, U1, U2, U3, U4, U5, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 8, 32, 48))
 U_LINE, U_HEAD, U_ROWS = np.uint64(LINE), np.uint64(HEAD), np.uint64(ROW_WORDS)
 LOW_HALF, CODE_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
 LANE_BITS = np.uint64(LANE_MASK)
+# (page, publication) pairs whose rows are asked for together, and candidates whose bounds are.
+AHEAD = 16
+STRIDE = 2 + MAX_DIMENSIONS
+U_STRIDE = np.uint64(STRIDE)
+
+
+@kernel()
+def aim(block, column, codes, rows, pages, hits, begin, end, lines):
+    """The cache lines that each (page, publication) will AND, all of them asked for already.
+
+    lines[STRIDE * j] is the number of lines of pair j, which follow. Unsigned indices: signed ones
+    cost a test for negative numbers at every access.
+    """
+    width = np.uint64(codes.shape[1])
+    flat_codes, flat_rows = codes.reshape(-1), rows.reshape(-1)
+    mine = U0
+    for k in range(begin, end):
+        me = np.uint64(hits[k]) * width
+        at = block[PAGE] + block[block[PAGEAT] + np.uint64(pages[k])]
+        sizes = block[at + U_LINE]
+        local, last = mine + U2 + (sizes >> U32), mine + U2 + (sizes & LOW_HALF)
+        lines[mine] = last
+        lines[mine + U1] = at
+        row = at + U_LINE + U_HEAD
+        about = at + U_LINE + U1
+        d = mine + U2
+        while d < local:
+            lane = block[about]
+            code = np.uint64(flat_codes[me + np.uint64(column[lane & LOW_HALF])])
+            line = row + U_LINE * ((code - ((lane >> U32) & CODE_BITS)) >> (lane >> U48))
+            fetch(block, line)
+            lines[d] = line
+            row, about, d = row + U_ROWS, about + U1, d + U1
+        while d < last:
+            line = row + np.uint64(flat_rows[me + np.uint64(column[block[about]])])
+            fetch(block, line)
+            lines[d] = line
+            row, about, d = row + U_ROWS, about + U1, d + U1
+        mine += U_STRIDE
 
 
 @kernel()
 def probe(block, column, codes, rows, pages, hits, begin, end, entries, events):
     """AND one row per dimension for each (page, publication); the bits that stay are candidates.
 
-    Stops early, before `entries` could overflow; returns the pair to go on with and the count.
-    Unsigned indices throughout: signed ones cost a test for negative numbers at every access.
+    Works on AHEAD pairs at a time, so that their lines are on the way together. Stops before
+    `entries` could overflow; returns the pair to go on with and the number of candidates.
     """
-    width = np.uint64(codes.shape[1])
-    flat_codes, flat_rows = codes.reshape(-1), rows.reshape(-1)
-    lines = np.empty(1 + MAX_DIMENSIONS, np.uint64)
+    lines = np.empty(AHEAD * STRIDE, np.uint64)
     left = np.empty(LINE, np.uint64)
-    page_at = block[PAGEAT]
-    room = entries.size - SLOTS
+    room = entries.size - AHEAD * SLOTS
     count = 0
-    for k in range(begin, end):
+    for first in range(begin, end, AHEAD):
         if count > room:
-            return k, count
-        page, event = np.uint64(pages[k]), np.uint64(hits[k])
-        at = block[PAGE] + block[page_at + page]
-        lines[0] = at
-        sizes = block[at + U_LINE]
-        local, last = sizes >> U32, sizes & LOW_HALF
-        row = at + U_LINE + U_HEAD
-        me = event * width
-        d = U0
-        while d < local:
-            about = block[at + U_LINE + U1 + d]
-            code = np.uint64(flat_codes[me + np.uint64(column[about & LOW_HALF])])
-            bucket = (code - ((about >> U32) & CODE_BITS)) >> (about >> U48)
-            d += U1
-            lines[d] = row + U_LINE * bucket
-            row += U_ROWS
-        while d < last:
-            lane = block[at + U_LINE + U1 + d]
-            d += U1
-            lines[d] = row + np.uint64(flat_rows[me + np.uint64(column[lane])])
-            row += U_ROWS
-        and_lines(block, lines, np.int64(last + U1), left)
-        for w in range(LINE):
-            bits = left[w]
-            while bits != U0:
-                entries[count] = (np.int64(page) << SLOT_BITS) + 64 * w + np.int64(lowest_bit(bits))
-                events[count] = event
-                count += 1
-                bits &= bits - U1
+            return first, count
+        group = min(AHEAD, end - first)
+        aim(block, column, codes, rows, pages, hits, first, first + group, lines)
+        for j in range(group):
+            and_lines(block, lines, STRIDE * j + 1, np.int64(lines[STRIDE * j]), left)
+            base = np.int64(pages[first + j]) << SLOT_BITS
+            for w in range(LINE):
+                bits = left[w]
+                while bits != U0:
+                    entries[count] = base + 64 * w + np.int64(lowest_bit(bits))
+                    events[count] = hits[first + j]
+                    count += 1
+                    bits &= bits - U1
     return end, count
 
 
@@ -115,6 +135,12 @@ def verify(block, column, values, entries, events, count, found, owners, pending
     matched, postponed = counters[MATCHES], counters[PENDING]
     false = 0
     for k in range(count):
+        if k + AHEAD < count:
+            soon = entry_at + U4 * np.uint64(entries[k + AHEAD])
+            bounds = bound_at + U3 * np.uint64(block32[soon])
+            fetch(block, bounds)
+            fetch(block, bounds + U_LINE)
+            fetch(block, id_at + np.uint64(block32[soon + U1]))
         event = np.uint64(events[k])
         entry = entry_at + U4 * np.uint64(entries[k])
         i = bound_at + U3 * np.uint64(block32[entry])
