@@ -22,14 +22,14 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_show_prints_a_homing_toml_with_origins(capsys: pytest.CaptureFixture[str]) -> None:
     Path("homing.toml").write_text('[service]\nname = "paris"\n')
-    assert main(["config", "show", "--set", "push.keepalive=2min"]) == 0
+    assert main(["config", "show", "--set", "push.token_ttl=2min"]) == 0
     told = capsys.readouterr().out
     shown = tomllib.loads(told)
     assert {f"{section}.{key}" for section, body in shown.items() for key in body} == set(SETTINGS)
     assert shown["service"]["name"] == "paris"
-    assert shown["push"]["keepalive"] == "2min"
+    assert shown["push"]["token_ttl"] == "2min"
     assert "# homing.toml:2" in told
-    assert "# --set push.keepalive" in told
+    assert "# --set push.token_ttl" in told
 
 
 def test_show_output_is_a_config_of_the_same_meaning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,20 +65,20 @@ def test_secrets_are_never_shown(form: list[str], capsys: pytest.CaptureFixture[
 def test_json_has_value_origin_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", "push", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["push.keepalive"] == {
-        "value": 90.0,
+    assert told["push.token_ttl"] == {
+        "value": 300.0,
         "origin": "default",
-        "default": 90.0,
+        "default": 300.0,
         "unit": "seconds",
-        "why": SETTINGS["push.keepalive"].reason,
+        "why": SETTINGS["push.token_ttl"].reason,
     }
 
 
 def test_check_says_all_is_well_or_names_file_and_line(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("homing.toml").write_text("[push]\n\nkeepalive = 1\n")
+    Path("homing.toml").write_text("[push]\n\ntoken_ttl = 1\n")
     assert main(["config", "check"]) == 0
-    Path("homing.toml").write_text("[push]\n\nkeepalive = 0\nhartbeat = 1\n")
+    Path("homing.toml").write_text("[push]\n\ntoken_ttl = 0\ntokn_ttl = 1\n")
     assert main(["config", "check"]) == 78
     told = capsys.readouterr().err
-    assert "homing.toml:3: push.keepalive" in told
-    assert "homing.toml:4: unknown setting push.hartbeat; did you mean push.heartbeat?" in told
+    assert "homing.toml:3: push.token_ttl" in told
+    assert "homing.toml:4: unknown setting push.tokn_ttl; did you mean push.token_ttl?" in told

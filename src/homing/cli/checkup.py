@@ -38,7 +38,7 @@ CLIENT_PARTS = "msgspec nacl cyclopts rich"
 SERVER_PARTS = "numba numpy prometheus_client pyarrow starlette structlog uvicorn uvloop websockets"
 SPARK_PARTS = "pyspark pandas pyarrow numba"
 PROGRAMS = {
-    "serf": ("cluster.membership = serf", "apt-get install serf"),
+    "serf": ("homing.cluster.serf", "apt-get install serf"),
     "chromium": ("the dashboard's browser tests", "apt-get install chromium"),
 }
 

@@ -133,49 +133,12 @@ class Push(Struct, frozen=True, kw_only=True):
     connector: Annotated[str, endpoint("dispatchers connect here")] = "127.0.0.1:7004"
     subscribers: Annotated[str, endpoint("subscribers connect here")] = "127.0.0.1:7005"
     authority: Annotated[str, endpoint("tokens are asked for here, over HTTP")] = "127.0.0.1:7006"
-    heartbeat: Annotated[
-        float, seconds("three fit into the silence after which a link is given up", 0.01, 3600)
-    ] = 5.0
-    silence: Annotated[
-        float, seconds("a link that says nothing for this long is closed and reopened", 0.05, 86400)
-    ] = 15.0
-    max_message: Annotated[
-        int, size("a message split over packets is held until its tail comes", KIB, GIB)
-    ] = MIB
-    max_unfinished: Annotated[
-        int, count("messages under way at once per link: 64 of 1 MiB are 64 MiB at worst", 1, 65536)
-    ] = 64
-    unfinished_timeout: Annotated[
-        float, seconds("a message whose next packet does not come is dropped", 0.1, 3600)
-    ] = 30.0
-    auth_timeout: Annotated[
-        float,
-        seconds(
-            "a connection that does not authenticate holds a descriptor for nothing", 0.1, 3600
-        ),
-    ] = 10.0
-    keepalive: Annotated[
-        float, seconds("three times the 30 s at which mobile carriers drop idle flows", 1, DAY)
-    ] = 90.0
     token_ttl: Annotated[
         float,
         seconds(
             "long enough to reconnect through a bad network, too short to be worth stealing", 1, DAY
         ),
     ] = 300.0
-    slow_consumer: Annotated[
-        Literal["spill", "drop-oldest", "disconnect"],
-        choice("what happens to a subscriber that does not keep up; a durable one always spills"),
-    ] = "drop-oldest"
-    max_backlog: Annotated[
-        int, size("queued in memory for one subscriber before slow_consumer decides", KIB, GIB)
-    ] = MIB
-    max_subscriptions: Annotated[
-        int, count("per client: each costs the index about 300 bytes on every matcher", 1)
-    ] = 1000
-    virtual_nodes: Annotated[
-        int, count("ring positions per matcher: 64 keep the shares within a few per cent", 1, 4096)
-    ] = 64
 
 
 class Journal(Struct, frozen=True, kw_only=True):
@@ -192,9 +155,6 @@ class Journal(Struct, frozen=True, kw_only=True):
     commit_interval: Annotated[
         float, seconds("events that come within it share one write and one fsync", 0, 10)
     ] = 0.002
-    commit_bytes: Annotated[
-        int, size("a group is written early at this size, so that one write stays short", KIB, GIB)
-    ] = MIB
     segment_bytes: Annotated[
         int,
         size(
@@ -267,22 +227,16 @@ class Node(Struct, frozen=True, kw_only=True):
 class Cluster(Struct, frozen=True, kw_only=True):
     """Who else is there."""
 
-    membership: Annotated[
-        Literal["static", "serf"], choice("static: the members below; serf: ask a local agent")
-    ] = "static"
     members: Annotated[
-        tuple[str, ...], text("with static membership, `role=host:port` of every other node")
+        tuple[str, ...],
+        text("`role:id@plug=host:port` of every other node; empty: the default endpoints here"),
     ] = ()
-    serf_rpc: Annotated[str, text("RPC address of the local Serf agent")] = "127.0.0.1:7373"
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):
     """The Spark jobs over the journal."""
 
     tables: Annotated[str, text("tables are written here; relative to node.data")] = "tables"
-    checkpoints: Annotated[
-        str, text("how far each streaming job has read; relative to node.data")
-    ] = "checkpoints"
     master: Annotated[str, text("Spark master, or sc://host for Spark Connect")] = "local[*]"
     shuffle_partitions: Annotated[
         int, count("two suit one machine; give a cluster two to three per core", 1, 100_000)

@@ -172,8 +172,6 @@ def contradictions(config: Config) -> Iterator[str]:
     """Settings that are fine alone and not together."""
     if config.node.low_water >= config.node.high_water:
         yield _both(config, "node.low_water", "node.high_water", "must be below")
-    if config.push.heartbeat >= config.push.silence:
-        yield _both(config, "push.heartbeat", "push.silence", "must be below")
     if config.node.reconnect_first > config.node.reconnect_last:
         yield _both(config, "node.reconnect_first", "node.reconnect_last", "must not be above")
     if bool(config.security.tls_cert) != bool(config.security.tls_key):
