@@ -119,3 +119,21 @@ def test_a_closed_index_still_answers() -> None:
     assert answers(index, {"a": "x"}) == [1]
     index.add(2, parse_fields({"a": {"use": 1, "strval": "x"}}))
     assert answers(index, {"a": "x"}) == [1, 2]
+
+
+def test_a_failed_merge_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled.load()
+    index, oracle = Index(background=False), Oracle()
+    churn(index, oracle, random.Random(12), 1500, 1000)
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("homing.push.index.build.paged_block", no_memory)
+        with pytest.raises(MemoryError):
+            index.compact()
+    compare(index, oracle, random.Random(13), 20)
+    churn(index, oracle, random.Random(14), 300, 1000)
+    index.compact()
+    compare(index, oracle, random.Random(15), 20)

@@ -288,15 +288,19 @@ class Index:
         self._work.set()
 
     def _run(self) -> None:
-        compiled.load()
-        while True:
-            self._work.wait()
-            self._work.clear()
+        try:
+            compiled.load()
             while not self._closed:
-                if not self.maintain():
-                    break
-            else:
-                return
+                self._work.wait()
+                self._work.clear()
+                self._maintain_all()
+        finally:
+            # Whatever ended it is told by the thread's own hook; the next change starts another.
+            self._thread = None
+
+    def _maintain_all(self) -> None:
+        while not self._closed and self.maintain():
+            pass
 
     def maintain(self) -> bool:
         """One piece of upkeep, if any is due: page and merge what is new, or renew a stale plan."""
@@ -341,13 +345,16 @@ class Index:
         with self._lock:
             self._removed = []
             lanes = self._vocabulary.lanes
-        boxes = build.collect([*paged, *(old.words for old in frozen)])
-        block: list[Words] = []
-        if boxes.residual.size:
-            cuts = plan_cuts(boxes.lane, boxes.bound, lanes, self._sample)
-            block = [build.paged_block(boxes, cuts)]
-            block[0].view(np.float64)[at.PLANNED] = build.drift(block[0], self._sample)
-        self._swap(frozen, paged, block)
+        try:
+            boxes = build.collect([*paged, *(old.words for old in frozen)])
+            block: list[Words] = []
+            if boxes.residual.size:
+                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, self._sample)
+                block = [build.paged_block(boxes, cuts)]
+                block[0].view(np.float64)[at.PLANNED] = build.drift(block[0], self._sample)
+            self._swap(frozen, paged, block)
+        finally:
+            self._removed = None
         if self._vocabulary.size > 2 * self._vocabulary_then + 1024:
             self._forget()
 
