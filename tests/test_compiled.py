@@ -7,7 +7,14 @@ import os
 
 import pytest
 
-HOT = ["homing.wire.reader", "homing.wire.mdp", "homing.service.dispatch", "homing.node.turn"]
+HOT = [
+    "homing.wire.reader",
+    "homing.wire.mdp",
+    "homing.service.dispatch",
+    "homing.node.turn",
+    "homing.node.link",
+    "homing.node.zmtp",
+]
 
 
 @pytest.mark.parametrize("name", HOT)
