@@ -23,7 +23,8 @@ from homing.metrics import Registry
 from homing.node.host import Host
 from homing.node.instruments import METRICS
 from homing.node.metrics import Exposition
-from homing.node.status import StatusPage, StatusServer, start_status
+from homing.node.status import MAX_CONNECTIONS, StatusPage, start_status
+from homing.node.web import WebServer
 from homing.ports import Link
 
 SECONDS = 20.0
@@ -41,7 +42,7 @@ def _get(url: str, method: str = "GET") -> tuple[int, str]:
 def test_the_pages() -> None:
     async def scenario() -> None:
         ready = False
-        server = StatusServer(StatusPage(Exposition(Registry()), lambda: ready))
+        server = WebServer(StatusPage(Exposition(Registry()), lambda: ready), MAX_CONNECTIONS)
         where = server.start("127.0.0.1:0").removeprefix("tcp://")
 
         async def get(path: str, method: str = "GET") -> tuple[int, str]:
@@ -64,10 +65,10 @@ def test_the_pages() -> None:
 def test_a_taken_port_is_told_at_once() -> None:
     async def scenario() -> None:
         page = StatusPage(Exposition(Registry()), lambda: True)
-        first = StatusServer(page)
+        first = WebServer(page, MAX_CONNECTIONS)
         where = first.start("127.0.0.1:0")
         with pytest.raises(Unavailable, match="cannot listen"):
-            StatusServer(page).start(where)
+            WebServer(page, MAX_CONNECTIONS).start(where)
         await first.stop()
 
     asyncio.run(scenario())

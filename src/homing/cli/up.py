@@ -84,11 +84,12 @@ async def _dashboard(nodes: Nodes) -> AsyncIterator[str]:
         return
     from homing.dashboard.app import Dashboard
     from homing.dashboard.fabric import RunningFabric
-    from homing.node.status import StatusServer
+    from homing.node.status import MAX_CONNECTIONS
+    from homing.node.web import WebServer
 
     fabric = RunningFabric(nodes)
     dashboard = Dashboard(fabric, settings.token)
-    server = StatusServer(dashboard.app)
+    server = WebServer(dashboard.app, MAX_CONNECTIONS)
     where = server.start(settings.listen).removeprefix("tcp://")
     sampling = asyncio.create_task(dashboard.sample_for_ever())
     try:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,12 +14,11 @@ from starlette.routing import Route
 from homing.clock import SystemClock
 from homing.cluster.static import parse_members
 from homing.config import Config
-from homing.endpoint import parse_endpoint
 from homing.errors import Denied, HomingError, Malformed, NoService
 from homing.node.host import Host
-from homing.node.listener import bind
 from homing.node.plug import StreamPlug
 from homing.node.push import NODE_BOUNDS, node_token, token_keys
+from homing.node.web import WebServer
 from homing.push.authority import Authority
 from homing.push.tokens import Keyring
 from homing.wire.packet import PacketStream
@@ -33,14 +29,6 @@ MAX_CONNECTIONS = 1024
 """HTTP connections at once: each is served in a millisecond and closed or reused."""
 
 _CODES: dict[type[HomingError], int] = {Malformed: 400, Denied: 401, NoService: 503}
-
-
-class _Server(uvicorn.Server):
-    """uvicorn on a loop that belongs to somebody else, who also owns the signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class _Ask(msgspec.Struct):
@@ -123,23 +111,6 @@ def start_authority(host: Host, config: Config, node: bytes) -> dict[str, str]:
     host.role = authority = Authority(
         host, node, SystemClock.wall, keys, connectors, token=node_token(config)
     )
-    return {"http": _serve(Desk(authority, config.security.api_keys), config.push.authority)}
-
-
-def _serve(desk: Desk, endpoint: str) -> str:
-    where = parse_endpoint(endpoint)
-    sock = bind(where, backlog=MAX_CONNECTIONS)
-    server = _Server(
-        uvicorn.Config(
-            desk.app,
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=1,
-        )
-    )
-    task = asyncio.create_task(server.serve(sockets=[sock]), name="authority")
-    desk.app.state.task = task  # the loop alone would let it be collected
-    return f"http://{where.host}:{sock.getsockname()[1]}"
+    desk = Desk(authority, config.security.api_keys)
+    where = WebServer(desk.app, MAX_CONNECTIONS).start(config.push.authority)
+    return {"http": where.replace("tcp://", "http://")}

@@ -6,16 +6,13 @@ import hashlib
 import logging
 import uuid
 from dataclasses import replace
-from pathlib import Path
 from random import SystemRandom
 
 from homing.config import Config
 from homing.errors import ConfigError
-from homing.journal.events import NodeStarted
-from homing.journal.log import Limits as SegmentLimits
-from homing.journal.writer import open_journal
 from homing.node.endpoint import parse_endpoint
 from homing.node.host import Host
+from homing.node.journals import start_journal
 from homing.node.keys import Keyring
 from homing.node.plug import Bounds
 from homing.node.routers import Routers, load_route
@@ -84,7 +81,8 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     _add_plugs(host, config, keyring, peers, limits)
     routers = Routers(host, config, limits) if service.routers else None
     if config.journal.enabled:
-        _open_journal(host, config, name)
+        node = hashlib.sha256(b"broker " + name).digest()[:8]
+        start_journal(host, config, "broker", service.name, node)
     host.role = broker = Broker(
         name,
         host,
@@ -159,26 +157,3 @@ def _add_peer_plugs(
             bounds=bounds,
         )
     )
-
-
-def _open_journal(host: Host, config: Config, name: bytes) -> None:
-    settings = config.journal
-    directory = Path(config.node.data) / settings.directory / f"broker-{name.decode()}"
-    node = hashlib.sha256(b"broker " + name).digest()[:8]
-    journal = open_journal(
-        directory,
-        node,
-        post=host.loop.call_soon_threadsafe,
-        on_durable=host.durable,
-        name=f"broker {name.decode()}",
-        durability=settings.durability,
-        interval=settings.commit_interval,
-        limits=SegmentLimits(
-            segment_bytes=settings.segment_bytes,
-            segment_age=settings.segment_age,
-            retain_bytes=settings.retain_bytes,
-            retain_age=settings.retain_age,
-        ),
-    )
-    host.journal_writer = journal
-    journal.append(NodeStarted(host.now(), b"broker", name))

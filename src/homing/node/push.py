@@ -23,12 +23,10 @@ from homing.cluster.static import parse_members
 from homing.config import Config
 from homing.errors import CorruptSegment
 from homing.ids import IdMaker, parse_node_id
-from homing.journal.events import NodeStarted
-from homing.journal.log import Limits
 from homing.journal.reader import read
-from homing.journal.writer import open_journal
 from homing.node.checkpoint import read_checkpoint, start_checkpoints
 from homing.node.host import Host
+from homing.node.journals import journal_directory, start_journal
 from homing.node.plug import Bounds, StreamPlug
 from homing.push.connector import Connector
 from homing.push.dispatcher import Dispatcher
@@ -86,7 +84,7 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
         publish_tokens=[key.encode() for key in config.security.api_keys],
         recovered=recovered,
     )
-    start_checkpoints(host, matcher, _journal_directory(config, "matcher", node) / CHECKPOINT)
+    start_checkpoints(host, matcher, journal_directory(config, "matcher", node.hex()) / CHECKPOINT)
     return {
         "publishers": host.listen("publishers", config.push.publishers),
         "status": host.listen("status", config.push.status),
@@ -129,7 +127,9 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
         token=node_token(config),
         recovered=recovered,
     )
-    start_checkpoints(host, connector, _journal_directory(config, "connector", node) / CHECKPOINT)
+    start_checkpoints(
+        host, connector, journal_directory(config, "connector", node.hex()) / CHECKPOINT
+    )
     return {
         "dispatchers": host.listen("dispatchers", config.push.connector),
         "subscribers": host.listen(
@@ -202,37 +202,16 @@ def _tls(config: Config) -> ssl.SSLContext | None:
     return context
 
 
-def _journal_directory(config: Config, role: str, node: bytes) -> Path:
-    return Path(config.node.data) / config.journal.directory / f"{role}-{node.hex()}"
-
-
 def _open_journal(host: Host, config: Config, role: str, node: bytes) -> list[object]:
     """Open a node's journal for writing; what earlier lives wrote comes back."""
-    settings = config.journal
-    if not settings.enabled:
+    if not config.journal.enabled:
         return []
-    directory = _journal_directory(config, role, node)
+    directory = journal_directory(config, role, node.hex())
     directory.mkdir(parents=True, exist_ok=True)
     number, events = read_checkpoint(directory / CHECKPOINT)
     since = read(directory, number + 1, on_damage=_tell_damage)
     recovered: list[object] = [*events, *[record.event for record in since]]
-    journal = open_journal(
-        directory,
-        node,
-        post=host.loop.call_soon_threadsafe,
-        on_durable=host.durable,
-        name=f"{role} {node.hex()}",
-        durability=settings.durability,
-        interval=settings.commit_interval,
-        limits=Limits(
-            segment_bytes=settings.segment_bytes,
-            segment_age=settings.segment_age,
-            retain_bytes=settings.retain_bytes,
-            retain_age=settings.retain_age,
-        ),
-    )
-    host.journal_writer = journal
-    journal.append(NodeStarted(host.now(), role.encode(), node.hex().encode()))
+    start_journal(host, config, role, node.hex(), node)
     return recovered
 
 
