@@ -211,26 +211,39 @@ class Vocabulary:
     def row(self, attributes: Mapping[str, Value], lanes: array[int], values: array[float]) -> None:
         """Append the lanes that a publication has and its values there."""
         known_names = self.attributes
+        add_lane, add_value = lanes.append, values.append
         for name, value in attributes.items():
             known = known_names.get(name)
             if known is None:
                 continue
-            if isinstance(value, str):
-                self._text_row(value, known, lanes, values)
-            elif isinstance(value, bool):
-                if known.token != NO_LANE:
-                    lanes.append(known.token)
-                    values.append(TRUE_TOKEN if value else FALSE_TOKEN)
-            elif known.number != NO_LANE:
+            # Numbers first, by exact type: they are what most attributes are.
+            if type(value) is float and known.number != NO_LANE:
                 if not -EXACT_BELOW < value < EXACT_BELOW:  # NaN and infinities end up here too
                     check_number(value, name)
-                lanes.append(known.number)
-                values.append(value)
+                add_lane(known.number)
+                add_value(value)
+            else:
+                self._other_row(name, value, known, lanes, values)
             if known.present != NO_LANE:
-                lanes.append(known.present)
-                values.append(1.0)
+                add_lane(known.present)
+                add_value(1.0)
         if self.absences:
             self._absence_row(attributes, lanes, values)
+
+    def _other_row(
+        self, name: str, value: Value, known: Attribute, lanes: array[int], values: array[float]
+    ) -> None:
+        if isinstance(value, str):
+            self._text_row(value, known, lanes, values)
+        elif isinstance(value, bool):
+            if known.token != NO_LANE:
+                lanes.append(known.token)
+                values.append(TRUE_TOKEN if value else FALSE_TOKEN)
+        elif known.number != NO_LANE:
+            if not -EXACT_BELOW < value < EXACT_BELOW:
+                check_number(value, name)
+            lanes.append(known.number)
+            values.append(value)
 
     def _absence_row(
         self, attributes: Mapping[str, Value], lanes: array[int], values: array[float]
