@@ -415,11 +415,10 @@ class Index:
 
     def stats(self) -> Stats:
         """What the index holds, and what matching cost so far."""
-        with self._lock:
-            blocks, vocabulary = self._view.blocks, self._vocabulary
-            return gathered(
-                self._count, blocks, vocabulary, self._sample, self.publications, self.totals
-            )
+        blocks = self._view.blocks
+        return gathered(
+            self._count, blocks, self._vocabulary, self._sample, self.publications, self.totals
+        )
 
     def close(self) -> None:
         """Stop the background thread; the index still answers."""

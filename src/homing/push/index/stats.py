@@ -13,13 +13,15 @@ from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import NO_LANE, Vocabulary
 from homing.push.index.planner import Sample
 
-# Bounds per attribute whose selectivity is averaged.
+# Bounds per attribute whose selectivity is averaged, and bounds of a block that are looked at:
+# whoever asks every second must not notice how large the index is.
 _LOOKED_AT = 1000
+_MAX_BOUNDS = 1 << 16
 _MASK = np.uint64(at.LANE_MASK)
 
 
 class AttributeStats(msgspec.Struct, frozen=True):
-    """One attribute: how many boxes bound it, and what share of recent publications a bound passes."""
+    """One attribute: about how many boxes bound it, and what share of publications a bound passes."""
 
     name: str
     bounds: int
@@ -59,7 +61,7 @@ def gathered(
         subscriptions=count,
         entries=sum(_real_entries(block) for block in blocks),
         boxes=sum(int(block[at.SUBSCRIBERS]) for block in blocks),
-        removed=sum(int(dead_of(block).sum()) for block in blocks),
+        removed=sum(_removed(block) for block in blocks),
         blocks=len(blocks),
         pages=sum(int(block[at.PAGES]) for block in blocks),
         bytes=sum(block.nbytes for block in blocks),
@@ -77,12 +79,16 @@ def _real_entries(block: Words) -> int:
     return int(np.count_nonzero(np.diff(entries_of(block)[:, 1])))
 
 
+def _removed(block: Words) -> int:
+    return int(block[at.DEADCOUNT]) if block[at.PAGES] else int(dead_of(block).sum())
+
+
 def _attributes(
     blocks: Sequence[Words], vocabulary: Vocabulary, sample: Sample
 ) -> tuple[AttributeStats, ...]:
     names = {
         lane: name
-        for name, known in vocabulary.attributes.items()
+        for name, known in list(vocabulary.attributes.items())
         for lane in (
             known.number,
             known.token,
@@ -92,8 +98,7 @@ def _attributes(
         )
         if lane != NO_LANE
     }
-    lanes = np.concatenate([bounds_of(block)[0] for block in blocks])
-    bounds = np.concatenate([bounds_of(block)[1] for block in blocks])
+    lanes, bounds, factor = _some_bounds(blocks)
     order = np.argsort(lanes, kind="stable")
     distinct, begins = np.unique(lanes[order], return_index=True)
     seen = sample.by_lane()
@@ -103,7 +108,7 @@ def _attributes(
         name = names.get(lane & at.LANE_MASK)
         if name is None:
             continue
-        counts[name] = counts.get(name, 0) + rows.size
+        counts[name] = counts.get(name, 0) + int(factor[rows].sum())
         values = np.sort(seen.values(lane))
         if seen.publications and lane < at.EXCLUDE:
             some = bounds[rows[:_LOOKED_AT]]
@@ -115,6 +120,20 @@ def _attributes(
         AttributeStats(name, counts[name], float(np.mean(shares.get(name, [1.0]))))
         for name in sorted(counts)
     )
+
+
+def _some_bounds(
+    blocks: Sequence[Words],
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """At most _MAX_BOUNDS of each block's bounds, and how many each of them stands for."""
+    lanes, bounds, factors = [], [], []
+    for block in blocks:
+        lane, bound = bounds_of(block)
+        step = len(lane) // _MAX_BOUNDS + 1
+        lanes.append(lane[::step])
+        bounds.append(bound[::step])
+        factors.append(np.full(len(lanes[-1]), step, np.int64))
+    return np.concatenate(lanes), np.concatenate(bounds), np.concatenate(factors)
 
 
 def mentioned(
