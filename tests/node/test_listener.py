@@ -39,7 +39,7 @@ def test_five_thousand_connects_and_closes_leave_nothing(plain: bool) -> None:
         host, port = lines_host(role)
         warm = await dial(port)
         await until(lambda: len(role.links) == 1)
-        files, alive = open_files(), links_alive()
+        alive, files = links_alive(), open_files()  # what earlier tests left is collected first
         for _ in range(10):
             peers = [socket.create_connection(("127.0.0.1", port)) for _ in range(500)]
             await until(lambda: len(role.links) == 501, "500 links")
@@ -50,8 +50,8 @@ def test_five_thousand_connects_and_closes_leave_nothing(plain: bool) -> None:
         assert len(host.plugs["lines"].links) == 1
         assert len(host._wheel) == 0
         role.gone.clear()
-        await until(lambda: open_files() == files, "every file to be closed")
-        assert links_alive() == alive
+        await until(lambda: open_files() <= files, "every file to be closed")
+        assert links_alive() <= alive
         warm[1].close()
         host.stop()
 
