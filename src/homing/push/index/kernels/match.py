@@ -135,6 +135,8 @@ def verify(block, column, values, entries, events, count, found, owners, pending
     matched, postponed = counters[MATCHES], counters[PENDING]
     false = 0
     for k in range(count):
+        if k + 2 * AHEAD < count:
+            fetch(block, block[ENTRY] + U2 * np.uint64(entries[k + 2 * AHEAD]))
         if k + AHEAD < count:
             soon = entry_at + U4 * np.uint64(entries[k + AHEAD])
             bounds = bound_at + U3 * np.uint64(block32[soon])
