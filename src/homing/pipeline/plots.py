@@ -33,7 +33,7 @@ def lines(unit: str, series: Sequence[Line], *, logarithmic: bool = False) -> st
     first, last = times[0], max(times[-1], times[0] + 60)
 
     def place(at: float, value: float) -> tuple[float, float]:
-        scaled = math.log10(max(value, 10**low)) if logarithmic else value
+        scaled = _decades(value, low) if logarithmic else value
         return (
             LEFT + (at - first) / (last - first) * (WIDTH - LEFT - RIGHT),
             HEIGHT - BOTTOM - (scaled - low) / (high - low) * (HEIGHT - TOP - BOTTOM),
@@ -47,6 +47,11 @@ def lines(unit: str, series: Sequence[Line], *, logarithmic: bool = False) -> st
         parts.append(_text(LEFT + 110 * number, LEGEND, line.name, colour))
     parts.append(_text(WIDTH - RIGHT, LEGEND, unit, "currentColor", "end"))
     return _svg(HEIGHT, parts)
+
+
+def _decades(value: float, low: float) -> float:
+    """The logarithm, but no lower than the frame: what is zero lies on its edge."""
+    return max(low, math.log10(value)) if value > 0 else low
 
 
 def bars(rows: Sequence[tuple[str, float]]) -> str:
