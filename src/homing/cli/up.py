@@ -57,7 +57,7 @@ def up(
 
 async def _live(config: Config) -> int:
     from homing.clock import SystemClock
-    from homing.node.run import Ending
+    from homing.node.run import Ending, calm_collector
     from homing.node.up import Nodes
 
     nodes = Nodes(config)
@@ -65,6 +65,7 @@ async def _live(config: Config) -> int:
     try:
         with ending:
             nodes.start()
+            calm_collector()
             async with _dashboard(nodes) as url:
                 _tell(nodes, url)
                 await ending.first.wait()

@@ -23,6 +23,9 @@ from homing.wire.zmtp import Limits
 
 ENVELOPE_ROOM = 65536
 """Bytes of a message beside its data: names, addresses, envelope, frame headers."""
+COMMIT_EVERY = 0.05
+"""Seconds: no answer of a broker waits for its journal, and a commit every 2 ms cost it a fifth of
+its CPU at 13 000 requests/s."""
 LISTENING = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
 
 _log = logging.getLogger("homing.broker")
@@ -82,7 +85,7 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     routers = Routers(host, config, limits) if service.routers else None
     if config.journal.enabled:
         node = hashlib.sha256(b"broker " + name).digest()[:8]
-        start_journal(host, config, "broker", service.name, node)
+        start_journal(host, config, "broker", service.name, node, at_least=COMMIT_EVERY)
     host.role = broker = Broker(
         name,
         host,

@@ -16,8 +16,13 @@ def journal_directory(config: Config, role: str, name: str) -> Path:
     return Path(config.node.data) / config.journal.directory / f"{role}-{name}"
 
 
-def start_journal(host: Host, config: Config, role: str, name: str, node: bytes) -> None:
-    """Let a host journal from now on; the first event says that the node started."""
+def start_journal(
+    host: Host, config: Config, role: str, name: str, node: bytes, *, at_least: float = 0.0
+) -> None:
+    """Let a host journal from now on; the first event says that the node started.
+
+    `at_least`: seconds between commits at a node where nobody waits for them.
+    """
     settings = config.journal
     journal = open_journal(
         journal_directory(config, role, name),
@@ -26,7 +31,7 @@ def start_journal(host: Host, config: Config, role: str, name: str, node: bytes)
         on_durable=host.durable,
         name=f"{role} {name}",
         durability=settings.durability,
-        interval=settings.commit_interval,
+        interval=max(settings.commit_interval, at_least),
         limits=Limits(
             segment_bytes=settings.segment_bytes,
             segment_age=settings.segment_age,
