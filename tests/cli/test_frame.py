@@ -174,3 +174,14 @@ def test_sigint_ends_with_130_and_one_line(tmp_path: Path) -> None:
     _, told = process.communicate(timeout=60)
     os.close(writer)
     assert (process.returncode, told) == (130, "homing: interrupted\n")
+
+
+def test_help_is_as_wide_as_the_terminal_is_now(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths = []
+    for columns in ("60", "100", "60"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["request", "--help"]) == 0
+        widths.append(max(map(len, capsys.readouterr().out.splitlines())))
+    assert widths[0] == widths[2] < widths[1]

@@ -35,6 +35,8 @@ from cyclopts import App, CycloptsError, Parameter
 from homing.cli.outcome import OK, USAGE, say
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from homing.config import Config
 
 
@@ -62,12 +64,20 @@ def invoke(app: App, words: Sequence[str]) -> int:
     yet) are not printed; nodes log them, with homing.node.logs.
     """
     logging.getLogger("homing").addHandler(logging.NullHandler())
+    console = _console() if "--help" in words or "-h" in words else None
     try:
-        result = app(words, exit_on_error=False, print_error=False)
+        result = app(words, console=console, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         say(" ".join(str(error).split()), f"`{' '.join(app.name)} --help` shows its options")
         return USAGE
     return result if isinstance(result, int) else OK
+
+
+def _console() -> Console:
+    """As wide as the terminal is now: cyclopts keeps the first one it made."""
+    from rich.console import Console
+
+    return Console()
 
 
 @Parameter(name="*")
