@@ -62,7 +62,7 @@ build: $(READY) ## a wheel of this checkout, its hot path compiled by mypyc
 compiled: build ## the service plane's tests, on the compiled wheel
 	rm -rf build/compiled && mkdir -p build/compiled
 	$(BIN)/python -m zipfile -e "$$(ls -t dist/homing-*-linux_*.whl | head -n 1)" build/compiled
-	PYTHONPATH=build/compiled HOMING_COMPILED=1 $(BIN)/pytest -n $(JOBS) --dist loadfile $(COMPILED)
+	PYTHONPATH=$(CURDIR)/build/compiled COMPILED_FORM=1 $(BIN)/pytest -n $(JOBS) --dist loadfile $(COMPILED)
 
 dist: $(READY) ## the source archive and a wheel made from it
 	$(BIN)/python -m build --no-isolation

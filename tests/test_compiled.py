@@ -20,4 +20,4 @@ HOT = [
 @pytest.mark.parametrize("name", HOT)
 def test_the_hot_path_has_the_form_that_was_asked_for(name: str) -> None:
     path = importlib.import_module(name).__file__ or ""
-    assert path.endswith(".so" if os.environ.get("HOMING_COMPILED") else ".py")
+    assert path.endswith(".so" if os.environ.get("COMPILED_FORM") else ".py")
