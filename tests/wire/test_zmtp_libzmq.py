@@ -280,9 +280,8 @@ SIZES = [1, 255, 256, 65_536, 1 << 20, 16 << 20]
 def test_every_size(
     context: zmq.Context[zmq.Socket[bytes]], mechanism: str, they_bind: bool
 ) -> None:
-    sizes = SIZES if mechanism != "PLAIN" else SIZES[:4]
     with met(context, ("DEALER", "ROUTER"), mechanism, they_bind) as (theirs, ours):
-        for size in sizes:
+        for size in SIZES:
             frames = [b"head", os.urandom(size)]
             theirs.send_multipart(frames)
             assert ours.recv() == frames
