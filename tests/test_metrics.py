@@ -128,3 +128,25 @@ def test_odd_durations_are_counted_not_refused() -> None:
     assert histogram.count == 2
     assert histogram.percentile(0.5) < 1e-6 < histogram.percentile(1.0)
     assert Histogram().percentile(0.99) == 0.0
+
+
+def test_histograms_of_several_sources_add_up() -> None:
+    registry, one, other = Registry(), Histogram(), Histogram()
+    registry.watch(lambda: [Sample(SECONDS, (), one)])
+    registry.watch(lambda: [Sample(SECONDS, (), other)])
+    one.observe(0.5)
+    other.observe(2.0)
+    for _ in range(2):
+        child = registry.read()[SECONDS][()]
+        assert isinstance(child, Histogram)
+        assert (child.count, child.total) == (2, 2.5)
+    with pytest.raises(AssertionError):
+        _telling(Sample(SECONDS, (), 1.0)).read()
+    with pytest.raises(AssertionError):
+        _telling(Sample(DEPTH, (), one)).read()
+
+
+def _telling(sample: Sample) -> Registry:
+    registry = Registry()
+    registry.watch(lambda: [sample])
+    return registry

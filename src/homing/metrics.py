@@ -45,11 +45,11 @@ class Metric(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A counter's or gauge's value as a source tells it."""
+    """A counter's or gauge's value, or a histogram, as a source tells it."""
 
     metric: Metric
     labels: tuple[str, ...]
-    value: float
+    value: float | Histogram
 
 
 Source = Callable[[], Iterable[Sample]]
@@ -85,13 +85,7 @@ class Histogram:
 
     def observe(self, seconds: float) -> None:
         """Count one duration; a negative one (a clock that jumped) counts as zero."""
-        micros = int(seconds * 1e6)
-        if micros < 0:
-            micros = 0
-        elif micros > _MAX_MICROSECONDS:
-            micros = _MAX_MICROSECONDS
-        shift = micros.bit_length() - _SPLIT_BITS - 1
-        index = micros if shift <= 0 else shift * _SPLITS + (micros >> shift)
+        index = bucket_of(seconds)
         self.buckets[index] = self.buckets.get(index, 0) + 1
         self.count += 1
         self.total += seconds if seconds > 0 else 0.0
@@ -123,6 +117,17 @@ class Histogram:
                 below += counts[at][1]
                 at += 1
             yield bound, below
+
+
+def bucket_of(seconds: float) -> int:
+    """The number of the bucket that a duration falls into."""
+    micros = int(seconds * 1e6)
+    if micros < 0:
+        micros = 0
+    elif micros > _MAX_MICROSECONDS:
+        micros = _MAX_MICROSECONDS
+    shift = micros.bit_length() - _SPLIT_BITS - 1
+    return micros if shift <= 0 else shift * _SPLITS + (micros >> shift)
 
 
 def bucket_bounds(index: int) -> tuple[float, float]:
@@ -176,8 +181,12 @@ class Registry:
         for source in self._sources:
             for metric, labels, value in source():
                 child = _child(told, metric, labels)
-                assert not isinstance(child, Histogram), f"{metric.name} is no single value"
-                child.value += value
+                if isinstance(child, Histogram):
+                    assert isinstance(value, Histogram), f"{metric.name} is no single value"
+                    child.merge(value)
+                else:
+                    assert not isinstance(value, Histogram), f"{metric.name} is a single value"
+                    child.value += value
         assert not told.keys() & self._families.keys()
         return {**self._families, **told}
 

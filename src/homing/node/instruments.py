@@ -52,6 +52,13 @@ RUNNING = Metric(
 )
 WORKERS = Metric("homing_service_workers", "gauge", "workers", "Workers known.", ("service",))
 FREE = Metric("homing_service_free", "gauge", "requests", "What workers could take.", ("service",))
+TIMES = Metric(
+    "homing_service_request_seconds",
+    "histogram",
+    "seconds",
+    "From acceptance to the answer.",
+    ("service",),
+)
 PEER_UP = Metric("homing_service_peer_up", "gauge", "", "1 while a peer is reached.", ("peer",))
 PEER_HOLDS = Metric(
     "homing_service_peer_holds", "gauge", "requests", "Reposted and not answered.", ("peer",)
@@ -120,6 +127,7 @@ def _broker(broker: Broker) -> Iterator[Sample]:
         yield Sample(RUNNING, labels, service.live - service.waiting)
         yield Sample(WORKERS, labels, service.workers)
         yield Sample(FREE, labels, service.free)
+        yield Sample(TIMES, labels, service.times.histogram())
     for peer in broker.federation.peers.values():
         labels = (_text(peer.known_as),)
         yield Sample(PEER_UP, labels, peer.link is not None)

@@ -272,6 +272,7 @@ class DispatchCore:
                 data = bytes(pending.parts) + data
             pending.asker.report(pending, FINAL, data)
             self.record.answered(pending, holder, len(data), now)
+            pending.service.times.observe(now - pending.accepted)
             self._end(pending)
         else:
             self.refuse(pending, data or b"failed", now)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+from homing.service.latency import Latency
 from homing.service.pending import DONE, WAITING, Pending
 from homing.service.policy import ServicePolicy
 from homing.service.worker_pool import Worker
@@ -32,6 +33,7 @@ class Service:
         "name",
         "policy",
         "report_0x",
+        "times",
         "waiting",
         "waiting_bytes",
         "work_0x",
@@ -46,6 +48,7 @@ class Service:
         self.live = 0  # requests that wait or are held
         self.waiting = 0
         self.waiting_bytes = 0
+        self.times = Latency()  # from acceptance to the answer
         self.work_0x = mdp.work_head(Dialect.D0X, name)
         self.report_0x = mdp.report_head(Dialect.D0X, Kind.FINAL, name)
         self._lanes: dict[int, deque[Pending]] = {}
