@@ -117,6 +117,7 @@ async def clients_at_work(directory: Path) -> None:
         assert await publisher.publish({"vip": True}) == 0
         await plain.unsubscribe()
         assert await publisher.publish({"price": -1}) == 0
+        await twice_under_one_id(publisher, plain)
         with pytest.raises(SubscriptionError):
             await publisher.publish({"a": float("nan")})
         with pytest.raises(Malformed):
@@ -129,6 +130,25 @@ async def clients_at_work(directory: Path) -> None:
         await asyncio.to_thread(without_asyncio, nodes)
         await refused(nodes)
         assert await nodes.kill("connector", signal.SIGTERM) == 0
+
+
+async def twice_under_one_id(publisher: Publisher, plain: Subscriber) -> None:
+    """A publication sent again under its own id is answered alike and goes nowhere."""
+    identity = os.urandom(12)
+    await plain.subscribe("vip = true")
+    counts = await asyncio.gather(
+        *[publisher.publish({"vip": True}, "same", identity=identity) for _ in range(3)]
+    )
+    counts.append(await publisher.publish({"vip": True}, "same", identity=identity))
+    assert counts == [1] * 4
+    await publisher.publish({"vip": True}, "other")
+    got = [await anext(plain), await anext(plain)]
+    assert [one.body for one in got if isinstance(one, Push)] == [b"same", b"other"]
+    assert isinstance(got[0], Push)
+    assert got[0].id == identity.hex()
+    with pytest.raises(Malformed, match="12 bytes"):
+        await publisher.publish({"vip": True}, identity=b"short")
+    await plain.unsubscribe()
 
 
 def without_asyncio(nodes: Processes) -> None:

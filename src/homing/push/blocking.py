@@ -90,9 +90,11 @@ class Publisher(_Blocking[publisher.Publisher]):
     def __init__(self, *matchers: str, **settings: Any) -> None:
         super().__init__(publisher.Publisher, *matchers, **settings)
 
-    def publish(self, attributes: Mapping[str, Value], payload: bytes | str = b"") -> int:
+    def publish(
+        self, attributes: Mapping[str, Value], payload: bytes | str = b"", *, identity: bytes = b""
+    ) -> int:
         """Publish; how many subscriptions matched."""
-        return self._call(self._inner.publish(attributes, payload))
+        return self._call(self._inner.publish(attributes, payload, identity=identity))
 
     def publish_all(
         self, publications: Iterable[tuple[Mapping[str, Value], bytes | str]]

@@ -18,8 +18,8 @@ from types import TracebackType
 import msgspec
 
 from homing.clock import SystemClock
-from homing.errors import HomingError, RequestTimeout, ShuttingDown
-from homing.ids import IdMaker
+from homing.errors import HomingError, Malformed, RequestTimeout, ShuttingDown
+from homing.ids import ID_BYTES, IdMaker
 from homing.push.moorings import Moorings
 from homing.push.publishing import Publishing
 from homing.push.subscription import check_attributes
@@ -56,18 +56,27 @@ class Publisher:
     ) -> None:
         await self.close()
 
-    async def publish(self, attributes: Mapping[str, Value], payload: bytes | str = b"") -> int:
+    async def publish(
+        self, attributes: Mapping[str, Value], payload: bytes | str = b"", *, identity: bytes = b""
+    ) -> int:
         """Publish; how many subscriptions matched.
+
+        `identity`: a 12-byte message id of the caller's; sent again under the same one, it is
+        answered and goes nowhere a second time.
 
         Raises SubscriptionError for attributes that have no meaning, a Refused (QueueFull,
         TooLarge, Denied…) if the matcher says no, RequestTimeout if nobody says anything.
         """
         check_attributes(dict(attributes))
+        if identity and len(identity) != ID_BYTES:
+            raise Malformed(f"a message id is {ID_BYTES} bytes, got {len(identity)}")
+        if identity in self._waiting:  # the same one, under way: one answer for both
+            return await asyncio.shield(self._waiting[identity])
         image = msgspec.json.encode(attributes)
         body = payload.encode() if isinstance(payload, str) else payload
         async with self._slots:
             role = self._open()
-            identity = role.publish(image, body)
+            identity = role.publish(image, body, identity)
             future = self._waiting[identity] = asyncio.get_running_loop().create_future()
             try:
                 return await asyncio.wait_for(future, self._timeout)

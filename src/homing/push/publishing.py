@@ -62,11 +62,13 @@ class Publishing:
     def connected(self) -> bool:
         return self._link is not None
 
-    def publish(self, attributes: bytes, payload: bytes) -> bytes:
+    def publish(self, attributes: bytes, payload: bytes, identity: bytes = b"") -> bytes:
         """Send one as soon as possible; its id. QueueFull while too many are open."""
         if len(self._open) >= MAX_OPEN or self._bytes >= MAX_OPEN_BYTES:
             raise QueueFull(f"{len(self._open)} publications wait for their acknowledgement")
-        identity = self._ids()
+        identity = identity or self._ids()
+        if identity in self._open:
+            return identity  # it is under way already
         image = publish.Publish(attributes, payload, identity).encode()
         self._open[identity] = image
         self._bytes += len(image)
