@@ -18,9 +18,11 @@ from homing.push.placement import (
     Tree,
     dump_plan,
     load_plan,
+    name_of,
     sides,
 )
 from homing.push.planner import make_plan
+from homing.push.ring import Ring
 from homing.push.subscription import parse_fields
 from homing.push.values import ABSENT, PRESENT, Field, Value, none_of, one_of, span, with_prefix
 
@@ -97,9 +99,10 @@ def test_whoever_is_asked_holds_it(
 ) -> None:
     if not accepts(fields, attrs):
         return
-    holders = plan.holders(fields, sorted(alive))
+    ring = Ring(alive)
+    holders = plan.holders(fields, ring)
     tree, _ = plan.tiles_for(fields)
-    choice = plan.choices(attrs, sorted(alive))[tree]
+    choice = plan.owners(plan.asked(attrs)[tree], ring)
     assert choice
     assert set(choice) <= holders <= alive
     assert len(holders) >= min(COPIES, len(alive))
@@ -107,15 +110,30 @@ def test_whoever_is_asked_holds_it(
 
 @given(plans, st.sampled_from(NODES))
 def test_a_lost_matcher_moves_only_its_share(plan: Plan, lost: str) -> None:
-    left = [node for node in NODES if node != lost]
-    for number, tree in enumerate(plan.trees):
-        for tile in range(tree.tiles):
-            before = plan.owners(number, tile, NODES)
-            after = plan.owners(number, tile, left)
-            if lost not in before:
-                assert after == before
-            else:
-                assert set(before) - {lost} <= set(after)
+    all_there, left = Ring(NODES), Ring(node for node in NODES if node != lost)
+    for tile in plan.tiles:
+        before = plan.owners(tile, all_there)
+        after = plan.owners(tile, left)
+        if lost not in before:
+            assert after == before
+        else:
+            assert set(before) - {lost} <= set(after)
+
+
+@given(plans, st.sampled_from(NODES))
+def test_planned_tiles_are_owned_whoever_is_there(plan: Plan, node: str) -> None:
+    planned = plan.planned(node)
+    owned = {tile for tile in plan.tiles if node in plan.owners(tile, Ring(NODES))}
+    assert planned == owned
+    alone = {tile for tile in plan.tiles if node in plan.owners(tile, Ring([node]))}
+    assert alone == set(plan.tiles)
+
+
+@given(plans, plans)
+def test_names_order_plans_by_epoch(one: Plan, other: Plan) -> None:
+    later = msgspec.structs.replace(other, epoch=2)
+    assert name_of(one) < name_of(later)
+    assert (name_of(one) == name_of(other)) == (one == other)
 
 
 @given(a_field, values, numbers | texts)
@@ -130,8 +148,11 @@ def test_sides_cover_every_value(field: Field, value: Value, pivot: float | str)
 
 def test_everywhere_is_one_tile_that_all_own() -> None:
     fields = parse_fields({"price": {"use": 2, "low": 1}})
-    assert EVERYWHERE.holders(fields, NODES) == set(NODES)
-    assert EVERYWHERE.choices({"price": 3}, NODES) == [NODES]
+    ring = Ring(NODES)
+    assert EVERYWHERE.holders(fields, ring) == set(NODES)
+    assert EVERYWHERE.asked({"price": 3}) == EVERYWHERE.tiles == [(0, 0)]
+    assert EVERYWHERE.planned(NODES[3]) == {(0, 0)}
+    assert EVERYWHERE.owners((0, 0), ring) == NODES
 
 
 @given(plans)
@@ -180,7 +201,8 @@ def test_a_made_plan_is_complete_balanced_and_copies_little() -> None:
     assert forecast.asked == len(plan.trees) == 2
     assert forecast.max_over_mean < 1.3
     others, publications = workload(2, 400)
-    copies = [len(plan.holders(fields, nodes)) for fields in others]
+    ring = Ring(nodes)
+    copies = [len(plan.holders(fields, ring)) for fields in others]
     assert min(copies) >= COPIES
     assert sum(copies) / len(copies) < len(nodes) / 2
     for fields in others[:100]:

@@ -12,23 +12,39 @@ tile in every tree finds every subscription exactly once:
 
 A plan without cuts is one tile that everybody owns: every subscription on every matcher, any
 of which may be asked. That is where a fabric starts; `homing.push.planner` makes larger ones.
+
+A plan is JSON, in files and between matchers (`dump_plan`, `load_plan`):
+
+    {"epoch": 7, "trees": [{"cuts": [["price", 12.5, -1, -2]],
+                            "owners": [["00…01", "00…02"], ["00…03", "00…04"]], "price": 1.0}]}
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
 from homing.errors import Malformed
+from homing.push.ring import Ring
 from homing.push.values import Field, Value
 
 COPIES = 2
 """Owners a tile has at least: a matcher that dies takes no subscription with it."""
 
 MAX_TILES = 4096
-"""Cuts are walked for every publication and sent in status packets: a plan stays small."""
+"""In one tree. Cuts are walked for every publication and sent to every matcher: plans stay small."""
+
+MAX_TREES = 8
+"""Each is one matcher more to ask for every publication; three is the most that ever paid."""
+
+MAX_PLAN_BYTES: Final = 256 << 10
+"""As JSON: it travels in one status message, beside what a matcher holds of it."""
+
+Tile = tuple[int, int]
+"""One tile of a plan: the tree's number and the tile's in it."""
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
@@ -93,36 +109,46 @@ class Plan(msgspec.Struct, frozen=True):
         options = [(number, tree.overlapped(fields)) for number, tree in enumerate(self.trees)]
         return min(options, key=lambda it: (len(it[1]) * self.trees[it[0]].price, it[0]))
 
-    def holders(self, fields: Mapping[str, Field], alive: Sequence[str]) -> set[str]:
+    def holders(self, fields: Mapping[str, Field], ring: Ring) -> set[str]:
         """The matchers that hold a subscription."""
         tree, tiles = self.tiles_for(fields)
-        return {owner for tile in tiles for owner in self.owners(tree, tile, alive)}
+        return {owner for tile in tiles for owner in self.owners((tree, tile), ring)}
 
-    def choices(
-        self, attributes: Mapping[str, Value], alive: Sequence[str]
-    ) -> list[tuple[str, ...]]:
-        """For each tree the matchers of which any one answers for this publication."""
-        return [
-            self.owners(number, tree.tile(attributes), alive)
-            for number, tree in enumerate(self.trees)
-        ]
+    def asked(self, attributes: Mapping[str, Value]) -> list[Tile]:
+        """The tile of each tree that a publication lies in."""
+        return [(number, tree.tile(attributes)) for number, tree in enumerate(self.trees)]
 
-    def owners(self, tree: int, tile: int, alive: Sequence[str]) -> tuple[str, ...]:
-        """A tile's owners that are alive, others standing in so that there are COPIES of them.
+    @property
+    def tiles(self) -> list[Tile]:
+        """Every tile of every tree."""
+        return [(n, tile) for n, tree in enumerate(self.trees) for tile in range(tree.tiles)]
 
-        Who stands in depends on the tile and the node alone (highest hash first), so a node
-        that dies, joins or leaves moves only its own share.
+    def planned(self, node: str) -> set[Tile]:
+        """The tiles that a matcher owns whoever else is there."""
+        return {
+            (number, tile)
+            for number, tile in self.tiles
+            if node in self.trees[number].owners[tile] or self._is_everybodys((number, tile))
+        }
+
+    def owners(self, tile: Tile, ring: Ring) -> tuple[str, ...]:
+        """A tile's owners on the ring, others standing in so that there are COPIES of them.
+
+        The tile hashes onto the ring; who comes next there stands in. So a matcher that dies,
+        joins or leaves moves only its own share.
         """
-        there = frozenset(alive)
-        planned = self.trees[tree].owners[tile]
-        if not self.trees[tree].cuts and not planned:
-            return tuple(sorted(there))
-        kept = tuple(node for node in planned if node in there)
-        missing = COPIES - len(kept)
-        if missing <= 0:
-            return kept
-        stand_ins = sorted(there.difference(kept), key=lambda node: _rank(tree, tile, node))
-        return kept + tuple(stand_ins[:missing])
+        if self._is_everybodys(tile):
+            return ring.names
+        planned = [name for name in self.trees[tile[0]].owners[tile[1]] if name in ring]
+        if len(planned) < COPIES:
+            walk = ring.owners(b"%d/%d" % tile, COPIES + len(planned))
+            stand_ins = [name for key in walk if (name := key.decode()) not in planned]
+            planned += stand_ins[: COPIES - len(planned)]
+        return tuple(planned)
+
+    def _is_everybodys(self, tile: Tile) -> bool:
+        tree = self.trees[tile[0]]
+        return not tree.cuts and not tree.owners[tile[1]]
 
 
 EVERYWHERE = Plan(0, (Tree(),))
@@ -153,23 +179,27 @@ def _is_high(value: Value | None, pivot: float | str) -> bool:
     return value >= pivot
 
 
-def _rank(tree: int, tile: int, node: str) -> bytes:
-    return hashlib.sha1(f"{tree}/{tile}/{node}".encode(), usedforsecurity=False).digest()
-
-
 def dump_plan(plan: Plan) -> bytes:
     """The plan as JSON, as it lies in a file and travels between matchers."""
     return msgspec.json.encode(plan)
 
 
+def name_of(plan: Plan) -> bytes:
+    """16 bytes that order plans: the epoch, then what tells two of one epoch apart."""
+    digest = hashlib.sha1(dump_plan(plan), usedforsecurity=False).digest()
+    return plan.epoch.to_bytes(8, "big") + digest[:8]
+
+
 def load_plan(source: bytes) -> Plan:
     """A plan from JSON, refused unless its trees are trees and every tile is reached once."""
+    if len(source) > MAX_PLAN_BYTES:
+        raise Malformed(f"a placement plan has at most {MAX_PLAN_BYTES} bytes, got {len(source)}")
     try:
         plan = msgspec.json.decode(source, type=Plan)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Malformed(f"not a placement plan: {error}") from None
-    if plan.epoch < 0 or not plan.trees:
-        raise Malformed("a placement plan has an epoch and at least one tree")
+    if not 0 <= plan.epoch < 1 << 63 or not 1 <= len(plan.trees) <= MAX_TREES:
+        raise Malformed(f"a placement plan has an epoch and 1 to {MAX_TREES} trees")
     for tree in plan.trees:
         _check_tree(tree)
     return plan

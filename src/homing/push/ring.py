@@ -9,6 +9,8 @@ a new *epoch*.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha1
 from typing import Final
 
@@ -23,6 +25,7 @@ MAX_MATCHERS: Final = 1024
 """On one ring: each is known to all."""
 
 
+@lru_cache(maxsize=MAX_MATCHERS)
 def vnode_hashes(name: bytes, count: int = VIRTUAL_NODES) -> bytes:
     """The places of a matcher's virtual nodes, concatenated as a status message has them."""
     return b"".join([sha1(b"%b/%d" % (name, number)).digest() for number in range(count)])
@@ -31,14 +34,25 @@ def vnode_hashes(name: bytes, count: int = VIRTUAL_NODES) -> bytes:
 class Ring:
     """Matchers by name with their virtual nodes; who owns which key."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """`names`: matchers with the usual number of virtual nodes."""
         self.epoch = 0
         self._members: dict[bytes, Status] = {}
         self._hashes: list[bytes] = []
         self._owners: list[bytes] = []
+        for name in names:
+            self.learn(Status(name.encode(), vnodes=vnode_hashes(name.encode())))
 
     def __len__(self) -> int:
         return len(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name.encode() in self._members
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all matchers, in order."""
+        return tuple(name.decode() for name in sorted(self._members))
 
     @property
     def members(self) -> list[Status]:
