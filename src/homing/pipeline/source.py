@@ -55,6 +55,7 @@ from homing.journal.events import KINDS
 from homing.journal.reader import Segment, blocks, events_of, segments
 from homing.pipeline.positions import Offset, Range, advance, between
 from homing.pipeline.schema import EVENTS, arrow_part
+from homing.pipeline.sink import Sink, StreamSink, check_schema, parse_target
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +227,7 @@ def _from_parquet(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.R
 
 
 class JournalSource(DataSource):
-    """`format("homing")`."""
+    """`format("homing")`: journals to read, matchers to write to."""
 
     @classmethod
     def name(cls) -> str:
@@ -242,6 +243,16 @@ class JournalSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return JournalStream(parse(self.options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Sink:
+        if overwrite:
+            raise PipelineError("publications cannot be overwritten", hint='mode("append")')
+        check_schema(schema)
+        return Sink(parse_target(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        check_schema(schema)
+        return StreamSink(parse_target(self.options))
 
 
 class JournalReader(DataSourceReader):
