@@ -1,7 +1,7 @@
 """What homing is measured beside and with: brokers and load, all built from source here.
 
-`load/` is every client and worker in one C process; `majordomo.c` the yardstick on libzmq;
-`majordomo.py` the same on pyzmq. Programs go to build/peers, rebuilt when a source is newer.
+`load/` is every client and worker in one C process, `fanout/` a publisher and every subscriber;
+`majordomo.c` the yardstick on libzmq, `majordomo.py` the same on pyzmq. Programs go to build/peers, rebuilt when a source is newer.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ def load_program() -> Path:
     if not apt_installed("gcc", "gcc"):
         raise RuntimeError("the service benchmark needs a C compiler for its load generator")
     return _compile("load", sorted((HERE / "load").glob("*.c")))
+
+
+def sink_program() -> Path:
+    """Publisher and subscribers of the push benchmark."""
+    if not apt_installed("gcc", "gcc"):
+        raise RuntimeError("the push benchmark needs a C compiler for its sink")
+    return _compile("sink", sorted((HERE / "fanout").glob("*.c")))
 
 
 def majordomo_program() -> Path | None:

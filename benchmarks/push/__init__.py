@@ -1,0 +1,172 @@
+"""The push plane beside its peers: one publisher, many subscribers
+
+The publisher and all subscribers are one C process on a core of its own (benchmarks/peers/fanout);
+the server has the other core to itself, all of its processes together. CPU is the user and system
+time of all the server's processes per delivery.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Cell, Report
+from benchmarks.push.drive import Figures, bytes_per_connection, measure
+from benchmarks.push.sdk import publications_per_second
+from benchmarks.push.servers import MOSQUITTO, NATS, NODES, REDIS, UP, Server, contestants
+from benchmarks.service.brokers import plain_path
+
+# Subscribers and publications under way, as on the page of goals.
+FAN_OUTS = ((1_000, 16), (10_000, 1), (10_000, 8))
+SIZES = (64, 256)
+MANY, MATCHING = 10_000, 10
+IDLE_BYTES = 3 * 1024
+
+Case = tuple[str, str]  # server's name, what it was asked to do
+
+
+def run(report: Report) -> None:
+    """All tables, then the goals of the project's performance page."""
+    with tempfile.TemporaryDirectory() as unpacked:
+        plain = plain_path(Path(unpacked) / "plain")
+        Bench(report, contestants(plain)).run()
+
+
+class Bench:
+    """One run over all servers; figures by (server's name, case)."""
+
+    def __init__(self, report: Report, servers: list[Server]) -> None:
+        self.report = report
+        self.servers = servers
+        self.seconds = 0.5 if report.quick else 1.5
+        self.seen: dict[Case, Figures] = {}
+        self.resident: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Table by table."""
+        self.fan_out()
+        self.by_size()
+        self.filtered()
+        self.latency()
+        self.memory()
+        self.publishing()
+        goals(self)
+
+    def figures(self, server: Server, case: str, **options: float) -> Figures:
+        """Measured once, then remembered."""
+        if (server.name, case) not in self.seen:
+            self.report.say(f"{server.name}: {case}")
+            options = {"seconds": self.seconds, **options}
+            self.seen[server.name, case] = measure(server, self.report.repeats, **options)
+        return self.seen[server.name, case]
+
+    def fan_out(self) -> None:
+        """The main table: everybody gets every publication."""
+        rows: list[list[Cell]] = []
+        for server in self.servers:
+            row: list[Cell] = [server.name]
+            for subs, window in FAN_OUTS:
+                got = self.figures(server, _fan_out(subs, window), subs=subs, window=window)
+                row += [got.cpu_us, got.rate]
+            rows.append(row)
+        columns = ["server"]
+        for subs, window in FAN_OUTS:
+            columns += [f"{_fan_out(subs, window)}, CPU µs", "deliveries/s"]
+        self.report.table("Fan-out, 128 B", _distinct(columns), rows)
+        self.report.plot("cpu", lambda axes: _bars(axes, self))
+
+    def by_size(self) -> None:
+        """Smaller and larger payloads."""
+        rows: list[list[Cell]] = []
+        for server in self.servers:
+            sizes = [
+                self.figures(server, f"{size} B", subs=1000, window=16, size=size) for size in SIZES
+            ]
+            rows.append([server.name, *(got.cpu_us for got in sizes)])
+        columns = ["server", *(f"{size} B, CPU µs" for size in SIZES)]
+        self.report.table("By payload, 1 000 subscribers, W=16", columns, rows)
+
+    def filtered(self) -> None:
+        """Ten of ten thousand asked for it; who knows only topics sends it to all."""
+        rows: list[list[Cell]] = []
+        groups = MANY // MATCHING
+        for server in self.servers:
+            got = self.figures(server, "filtered", subs=MANY, window=16, groups=groups)
+            rows.append([server.name, got.useful, got.useful_cpu_us, got.rate, got.p50_us])
+        columns = ["server", "useful deliveries/s", "CPU µs a useful one", "deliveries/s", "p50 µs"]
+        self.report.table(f"{MATCHING} of {MANY:,} match, W=16", columns, rows)
+
+    def latency(self) -> None:
+        """Publish to receive with one publication under way."""
+        rows: list[list[Cell]] = []
+        for server in self.servers:
+            few = self.figures(server, "to one", subs=1, window=1)
+            many = self.figures(server, "to 1 000", subs=1000, window=1)
+            rows.append([server.name, few.p50_us, few.p99_us, many.p50_us, many.p99_us])
+        columns = ["server", "to 1, p50 µs", "p99 µs", "to 1 000, p50 µs", "to 1 000, p99 µs"]
+        self.report.table("Publish to receive, W=1", columns, rows)
+
+    def memory(self) -> None:
+        """What an idle subscriber costs."""
+        rows: list[list[Cell]] = []
+        for server in self.servers:
+            self.report.say(f"{server.name}: idle connections")
+            self.resident[server.name] = held = bytes_per_connection(server, MANY)
+            rows.append([server.name, held / 1024])
+        self.report.table(f"{MANY:,} idle subscribers", ["server", "KiB each"], rows)
+        self.report.note(
+            "homing's figure is of all its processes: a connection and session at the connector, "
+            "a subscription of two fields at the matcher."
+        )
+
+    def publishing(self) -> None:
+        """homing's own Python publisher, acknowledged after the journal has it."""
+        server = self.servers[0]
+        rows: list[list[Cell]] = [
+            ["one at a time", publications_per_second(server, 1, self.seconds)],
+            ["1 024 under way", publications_per_second(server, 1024, self.seconds)],
+        ]
+        self.report.table("homing.Publisher, acknowledged", ["", "publications/s"], rows)
+
+
+def goals(bench: Bench) -> None:
+    """What the project set out to reach, in ratios within this run."""
+    report, seen = bench.report, bench.seen
+    wide = _fan_out(MANY, 8)
+    ours = seen[NODES, wide]
+    report.goal("CPU µs a delivery, 10 000 subscribers, W=8", ours.cpu_us, 2.5)
+    report.goal("deliveries/s there", ours.rate, 400_000, at_least=True)
+    for name, limit in ((REDIS, 1.0), (NATS, 0.5), (MOSQUITTO, 0.1)):
+        if (name, wide) in seen:
+            report.goal(f"CPU beside {name}'s, there", ours.cpu_us / seen[name, wide].cpu_us, limit)
+    for name in (REDIS, NATS, MOSQUITTO):
+        if (name, "filtered") in seen:
+            ratio = seen[NODES, "filtered"].useful / seen[name, "filtered"].useful
+            report.goal(f"useful deliveries/s beside {name}'s, filtered", ratio, 20, at_least=True)
+    report.goal("bytes an idle connection (embedded)", bench.resident[UP], IDLE_BYTES)
+
+
+def _fan_out(subs: int, window: int) -> str:
+    return f"{subs:,} subs, W={window}"
+
+
+def _distinct(columns: list[str]) -> list[str]:
+    """`deliveries/s` named by its case, as a column's name must be its own."""
+    return [
+        f"{columns[place - 1].removesuffix('CPU µs')}{name}" if name == "deliveries/s" else name
+        for place, name in enumerate(columns)
+    ]
+
+
+def _bars(axes: Any, bench: Bench) -> None:
+    width = 0.8 / len(bench.servers)
+    cases = [_fan_out(subs, window) for subs, window in FAN_OUTS]
+    for place, server in enumerate(bench.servers):
+        heights = [bench.seen[server.name, case].cpu_us for case in cases]
+        places = [number + place * width for number in range(len(cases))]
+        axes.bar(places, heights, width, label=server.name)
+    axes.set_xticks([number + 0.4 - width / 2 for number in range(len(cases))], cases)
+    axes.set_ylabel("server CPU µs per delivery")
+    axes.set_yscale("log")
+    axes.legend(fontsize=8)

@@ -1,0 +1,112 @@
+"""Drive a push server with the sink, and weigh what it costs the server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from statistics import median
+from typing import IO
+
+from benchmarks.harness import cpu_seconds, rss_bytes
+from benchmarks.peers import sink_program
+from benchmarks.push.servers import Running, Server, token_file
+from benchmarks.service.drive import LOAD_CORE, expect
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One run: what the server's processes spent, what subscribers saw."""
+
+    cpu_us: float  # of all the server's processes, per delivery
+    rate: float  # deliveries/s
+    useful: float  # of those, what the subscriber had asked for
+    useful_cpu_us: float  # per useful delivery
+    p50_us: float
+    p99_us: float
+
+
+def measure(server: Server, repeats: int, **options: float) -> Figures:
+    """Publications through a fresh server each time; the medians."""
+    runs = [once(server, options) for _ in range(repeats)]
+    return Figures(*(median(figures) for figures in zip(*map(astuple, runs), strict=True)))
+
+
+def once(server: Server, options: Mapping[str, float]) -> Figures:
+    """One run against a server started for it."""
+    with server.start() as running, sinking(running, server, options) as output:
+        expect(output, "start")
+        before = _cpu(running)
+        told = json.loads(expect(output, "end"))
+        spent = (_cpu(running) - before) * 1e6
+    if told["strays"] or not told["useful"]:
+        raise RuntimeError(f"the sink went wrong: {told}")
+    seconds = told["seconds"]
+    return Figures(
+        spent / told["deliveries"],
+        told["deliveries"] / seconds,
+        told["useful"] / seconds,
+        spent / told["useful"],
+        told["p50_us"],
+        told["p99_us"],
+    )
+
+
+@contextlib.contextmanager
+def sinking(running: Running, server: Server, options: Mapping[str, float]) -> Iterator[IO[str]]:
+    """The sink at work, all subscribed; its output. Closing its input ends it."""
+    groups = int(options.get("groups", 1))
+    words = [f"{name}={value:g}" for name, value in options.items()]
+    words += [f"port={running.subscribers}", f"pub={running.publishers}"]
+    words += [f"filter={int(groups > 1 and not server.filters)}"]
+    with tempfile.TemporaryDirectory() as directory:
+        words += token_file(running, int(options["subs"]), directory)
+        process = subprocess.Popen(
+            [str(sink_program()), server.protocol, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            if LOAD_CORE is not None:
+                os.sched_setaffinity(process.pid, {LOAD_CORE})
+            expect(process.stdout, "ready")
+            yield process.stdout
+        finally:
+            process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def bytes_per_connection(server: Server, count: int) -> float:
+    """Resident memory that one more idle subscriber costs, over all the server's processes."""
+    with server.start() as running:
+        with sinking(running, server, {"subs": 10, "idle": 1}):
+            few = _resident(running)
+        with sinking(running, server, {"subs": 10 + count, "idle": 1}):
+            return max(0.0, (_resident(running) - few) / count)
+
+
+def _resident(running: Running) -> int:
+    """What it holds once it has come to rest."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        before = _cpu(running)
+        time.sleep(0.25)
+        if _cpu(running) - before < 0.02:
+            return sum(rss_bytes(pid) for pid in running.pids)
+    raise TimeoutError("the server never came to rest")
+
+
+def _cpu(running: Running) -> float:
+    return sum(cpu_seconds(pid) for pid in running.pids)
