@@ -179,7 +179,7 @@ def _push(message: Message, record: int) -> Push:
     if not clients or len(clients) % record:
         raise Malformed(f"a client list has {record} bytes an entry, got {len(clients)}")
     return Push(
-        _id(items),
+        id_of(items),
         items.get(PAYLOAD, b""),
         clients,
         items.get(ATTRIBUTES, b"{}"),
@@ -204,18 +204,18 @@ def _ack(items: dict[int, bytes]) -> Ack:
     clients = items.get(CLIENTS, b"")
     if len(clients) % ID_BYTES:
         raise Malformed(f"client ids are {ID_BYTES} bytes each, got {len(clients)}")
-    return Ack(_id(items), clients, _optional_node(items))
+    return Ack(id_of(items), clients, _optional_node(items))
 
 
 def _nak(items: dict[int, bytes]) -> Nak:
-    identity = _id(items) if MESSAGE_ID in items else b""
+    identity = id_of(items) if MESSAGE_ID in items else b""
     reason = items.get(packet.REASON, b"").decode("utf-8", "replace")
     return Nak(identity, reason, _optional_node(items))
 
 
 def _subscribe(items: dict[int, bytes]) -> Subscribe:
     return Subscribe(
-        _id(items),
+        id_of(items),
         _sized(items, CLIENT, ID_BYTES, "client id"),
         _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"),
         items.get(NAME, b""),
@@ -225,7 +225,7 @@ def _subscribe(items: dict[int, bytes]) -> Subscribe:
 
 def _unsubscribe(items: dict[int, bytes]) -> Unsubscribe:
     return Unsubscribe(
-        _id(items),
+        id_of(items),
         _sized(items, CLIENT, ID_BYTES, "client id"),
         _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"),
         items.get(NAME, b""),
@@ -236,10 +236,11 @@ def _sync(items: dict[int, bytes]) -> Sync:
     phase = items.get(PHASE, b"")
     if phase not in (SYNC_BEGIN, SYNC_END):
         raise Malformed("a status message here begins or ends a sync")
-    return Sync(_id(items), _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"), phase)
+    return Sync(id_of(items), _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"), phase)
 
 
-def _id(items: dict[int, bytes]) -> bytes:
+def id_of(items: dict[int, bytes]) -> bytes:
+    """The message id; raises Malformed."""
     return _sized(items, MESSAGE_ID, ID_BYTES, "message id")
 
 

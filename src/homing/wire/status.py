@@ -1,13 +1,21 @@
-"""Matcher ↔ matcher: what each knows of the ring, as status messages (protocol §4.3)."""
+"""Matcher ↔ matcher: what each knows of the ring, as status messages (protocol §4.3).
+
+homing adds what a matcher holds: 7 the placement plans it follows, each with the tiles of it that
+it can answer for; 8 a plan as JSON, for a matcher that has none so new; 9 the connectors of
+which it knows. Others skip these.
+"""
 
 from __future__ import annotations
 
+from struct import Struct as Layout
 from typing import Final
 
 from msgspec import Struct
 
 from homing.errors import Malformed
+from homing.ids import NODE_ID_BYTES
 from homing.wire import packet
+from homing.wire.inquiry import PLAN_BYTES, TILE_BYTES, Tile, decode_tiles, encode_tiles
 from homing.wire.packet import HOSTNAME, MAX_KEY, Message
 
 BIND_ADDRESS: Final = 2
@@ -15,9 +23,16 @@ RPC_ADDRESS: Final = 3
 START_HASH: Final = 4
 SERF_NODE: Final = 5
 VNODES: Final = 6
+HOLDINGS: Final = 7
+PLAN: Final = 8
+CONNECTORS: Final = 9
 
 HASH_BYTES: Final = 20
 """A virtual node's place on the ring is a SHA-1."""
+MAX_HOLDINGS: Final = 8
+"""Plans in one status: a matcher follows two at most."""
+
+_COUNT = Layout(">I")
 
 
 class Status(Struct, frozen=True):
@@ -29,6 +44,9 @@ class Status(Struct, frozen=True):
     start_hash: bytes = bytes(HASH_BYTES)
     serf_node: bytes = b""
     vnodes: bytes = b""
+    holdings: dict[bytes, list[Tile]] = {}
+    plan: bytes = b""
+    connectors: bytes = b""
 
     def encode(self) -> bytes:
         items = [
@@ -38,6 +56,10 @@ class Status(Struct, frozen=True):
             (SERF_NODE, self.serf_node),
             (VNODES, self.vnodes),
         ]
+        if self.holdings:
+            items.append((HOLDINGS, b"".join(map(_holding, self.holdings.items()))))
+        added = ((PLAN, self.plan), (CONNECTORS, self.connectors))
+        items += [item for item in added if item[1]]
         return packet.encode(packet.STATUS, items, key=(HOSTNAME, self.hostname))
 
 
@@ -60,4 +82,35 @@ def decode(message: Message) -> Status:
         start,
         items.get(SERF_NODE, b""),
         vnodes,
+        _holdings(items.get(HOLDINGS, b"")),
+        items.get(PLAN, b""),
+        _connectors(items.get(CONNECTORS, b"")),
     )
+
+
+def _holding(held: tuple[bytes, list[Tile]]) -> bytes:
+    """One plan: its name, how many tiles, the tiles."""
+    plan, tiles = held
+    return plan + _COUNT.pack(len(tiles)) + encode_tiles(tiles)
+
+
+def _holdings(data: bytes) -> dict[bytes, list[Tile]]:
+    found: dict[bytes, list[Tile]] = {}
+    at = 0
+    while at < len(data):
+        begin = at + PLAN_BYTES + _COUNT.size
+        if begin > len(data) or len(found) == MAX_HOLDINGS:
+            raise Malformed("holdings that end too soon, or of too many plans")
+        (count,) = _COUNT.unpack_from(data, at + PLAN_BYTES)
+        end = begin + count * TILE_BYTES
+        if end > len(data):
+            raise Malformed("holdings that end too soon")
+        found[data[at : at + PLAN_BYTES]] = decode_tiles(data[begin:end])
+        at = end
+    return found
+
+
+def _connectors(data: bytes) -> bytes:
+    if len(data) % NODE_ID_BYTES:
+        raise Malformed(f"connector ids are {NODE_ID_BYTES} bytes each, got {len(data)}")
+    return data
