@@ -39,6 +39,7 @@ class Desk:
         *,
         ready: bool = True,
         tokens: tuple[bytes, ...] = (),
+        elsewhere: bool = False,
     ) -> None:
         self.port = RecordingPort()
         counter = itertools.count(1)
@@ -51,6 +52,7 @@ class Desk:
             dispatchers=["d:1"],
             publish_tokens=tokens,
             recovered=recovered or [],
+            elsewhere=elsewhere,
         )
         self.publisher = RecordingLink("publishers", b"p1")
         self.matcher.opened(self.publisher, 0.0)
@@ -332,6 +334,22 @@ def test_a_restarted_matcher_owes_what_was_not_taken_over() -> None:
     assert pushed == [message_id(0), message_id(2)]
     again.send(0)  # its publisher never heard
     assert again.answers() == [publish.Accepted(message_id(0), 1)]
+
+
+def test_matching_elsewhere_journals_and_acknowledges_only() -> None:
+    desk = Desk(elsewhere=True)
+    desk.subscribe(1)
+    desk.send(0)
+    assert desk.answers() == []
+    desk.sync_journal()
+    assert desk.answers() == [publish.Accepted(message_id(0), 0)]
+    assert desk.relayed() == []
+    kinds = [type(event) for event in desk.port.events]
+    assert PublicationMatched not in kinds
+    again = Desk(list(desk.port.events), elsewhere=True)
+    again.send(0)
+    assert again.answers() == [publish.Accepted(message_id(0), 0)]
+    assert not [e for e in again.port.events if isinstance(e, PublicationAccepted)]
 
 
 def test_hostile_bytes_close_the_publisher_only() -> None:

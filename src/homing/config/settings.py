@@ -133,6 +133,10 @@ class Push(Struct, frozen=True, kw_only=True):
     connector: Annotated[str, endpoint("dispatchers connect here")] = "127.0.0.1:7004"
     subscribers: Annotated[str, endpoint("subscribers connect here")] = "127.0.0.1:7005"
     authority: Annotated[str, endpoint("tokens are asked for here, over HTTP")] = "127.0.0.1:7006"
+    matching: Annotated[
+        Literal["here", "spark"],
+        choice("spark: matchers only take publications, and `homing pipeline live` matches them"),
+    ] = "here"
     token_ttl: Annotated[
         float,
         seconds(

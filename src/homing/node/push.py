@@ -55,6 +55,7 @@ class NumberedIndex:
         index = Index()
         self.replace = index.replace
         self.remove = index.remove
+        self.stats = index.stats
         self._match = index.match
 
     def match(self, attributes: Mapping[str, Value]) -> list[int]:
@@ -65,6 +66,7 @@ class NumberedIndex:
 def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
     """Give a host a matcher and open its sockets; the endpoints come back, by plug."""
     members = parse_members(config.cluster.members)
+    elsewhere = config.push.matching == "spark"
     dispatchers = _endpoints(members, "dispatcher", "nodes") or [config.push.dispatcher]
     recovered = _open_journal(host, config, "matcher", node)
     _add(host, "publishers", replace(NODE_BOUNDS, wait_for_reader=True))
@@ -77,12 +79,13 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
         SystemClock.wall,
         _ids(),
         NumberedIndex(),
-        dispatchers=dispatchers,
+        dispatchers=() if elsewhere else dispatchers,
         matchers=_endpoints(others, "matcher", "status"),
         address=config.push.status,
         token=node_token(config),
         publish_tokens=[key.encode() for key in config.security.api_keys],
         recovered=recovered,
+        elsewhere=elsewhere,
     )
     start_checkpoints(host, matcher, journal_directory(config, "matcher", node.hex()) / CHECKPOINT)
     return {

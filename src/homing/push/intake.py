@@ -38,7 +38,7 @@ from homing.ports import Link
 from homing.push.handover import MAX_PUBLICATION
 from homing.push.links import SILENCE
 from homing.push.places import places
-from homing.push.subscription import parse_attributes
+from homing.push.subscription import Attributes, parse_attributes
 from homing.wire import publish
 from homing.wire.assembly import Assembler
 from homing.wire.packet import Message
@@ -206,7 +206,7 @@ class Intake:
         if not publication.message_id:
             identity = self._matcher.ids()
             publication = publish.Publish(publication.attributes, publication.payload, identity)
-        matched, clients = self._matcher.table.match(attributes)
+        matched, clients = self._match(attributes)
         taken = Taken(publication, clients, matched)
         number = self._journal(taken, link.peer, now)
         taken.links.append(link)
@@ -214,6 +214,9 @@ class Intake:
         self._unsynced.append((number, taken))
         if not number:  # no journal is kept here: nothing to wait for
             self.journaled(0, now)
+
+    def _match(self, attributes: Attributes) -> tuple[int, dict[bytes, bytes]]:
+        return (0, {}) if self._matcher.elsewhere else self._matcher.table.match(attributes)
 
     def _journal(self, taken: Taken, publisher: bytes, now: float) -> int:
         publication = taken.publication
@@ -225,6 +228,8 @@ class Intake:
             )
         except DiskFull as error:
             raise QueueFull(f"the journal's disk is full: {error}") from error
+        if self._matcher.elsewhere:
+            return number
         matched = PublicationMatched(now, identity, _places(taken), taken.matched)
         with suppress(DiskFull):  # a restart would match it again
             number = max(number, journal(matched))

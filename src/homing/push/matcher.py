@@ -67,14 +67,20 @@ class Matcher(PacketRole):
         token: bytes = b"",
         publish_tokens: Sequence[bytes] = (),
         recovered: Iterable[object] = (),
+        elsewhere: bool = False,
     ) -> None:
-        """`matchers`: the others' status endpoints; `address`: our own, as they are told it."""
+        """`matchers`: the others' status endpoints; `address`: our own, as they are told it.
+
+        `elsewhere`: take publications, journal and acknowledge them; somebody else reads the
+        journal and finds whom they are for (`homing pipeline live`).
+        """
         super().__init__(port, node, wall, token)
         self.ids = ids
         self.table = Table(index)
         self.owed = Handover(self._done)
         self.intake = Intake(self, publish_tokens)
         self.ready = not dispatchers
+        self.elsewhere = elsewhere
         self._dispatchers = len(dispatchers)
         self._behind: dict[Link, set[bytes]] = {}  # dispatcher -> connectors it must still tell of
         self._now = 0.0  # of the call being served, for events told from inside
@@ -245,6 +251,8 @@ class Matcher(PacketRole):
         for event in events:
             if isinstance(event, PublicationAccepted):
                 owed[event.id] = event
+                if self.elsewhere:  # nothing else in this journal will tell of it
+                    self.intake.remember(event.id, 0)
             elif isinstance(event, PublicationMatched):
                 matched[event.id] = event
                 self.intake.remember(event.id, event.subscriptions)
