@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 import homing
+from homing.node.runs import Run, note_run
 from tests.push.processes import free_offset
 
 pytestmark = pytest.mark.slow
@@ -31,6 +34,7 @@ class Up:
 
     def __init__(self, data: Path) -> None:
         self.offset = free_offset()
+        note_run(str(data / "tables"), Run("ledger", time.time(), 12.3, "nothing lost"))
         words = ["up", "--data", str(data), "--port-offset", str(self.offset)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "homing.cli", *words], stdout=subprocess.PIPE, text=True
@@ -83,7 +87,29 @@ def test_health_metrics_and_one_frame(up: Up) -> None:
     assert "homing_service_accepted_total" in get(up.url + "metrics")[1]
     status, frame = get(up.url + "api/now")
     assert status == 200
-    assert '"topology"' in frame
+    told = json.loads(frame)
+    assert {node["role"] for node in told["topology"]["nodes"]} >= {"broker", "matcher"}
+    assert round(told["topology"]["ring"][0]["share"], 6) == 1.0
+
+
+def test_every_answer_is_timed(up: Up) -> None:
+    async def scenario() -> None:
+        async with homing.Client(f"tcp://127.0.0.1:{5555 + up.offset}") as client:
+            worker = homing.Worker(f"tcp://127.0.0.1:{5556 + up.offset}")
+
+            @worker.service("timed")
+            async def timed(body: bytes) -> bytes:
+                return body
+
+            running = asyncio.create_task(worker.run())
+            await worker.ready()
+            for _ in range(5):
+                await client.request("timed", b"")
+            worker.stop()
+            await running
+
+    asyncio.run(scenario())
+    assert 'homing_service_request_seconds_count{service="timed"} 5.0' in get(up.url + "metrics")[1]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +158,7 @@ def _browse(up: Up) -> str:
         page.goto(up.url)
         expect(page.locator("#state")).to_contain_text("ready", timeout=20_000)
         _try_all(page, up)
+        _look(page)
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, "a phone need not scroll sideways"
         browser.close()
@@ -156,6 +183,20 @@ def _try_all(page: Page, up: Up) -> None:
     page.fill("#try-subscribe [name=filter]", "price in")
     page.click("#try-subscribe button")
     expect(page.locator("#try-subscribe output.bad")).to_contain_text("column", timeout=20_000)
+
+
+def _look(page: Page) -> None:
+    """What the fabric did is on the page."""
+    expect(page.locator("#lane-push .ring")).to_contain_text("100.0 %", timeout=20_000)
+    expect(page.locator("#lane-service")).to_contain_text("broker", timeout=20_000)
+    expect(page.locator("#selectivity")).to_contain_text("price", timeout=20_000)
+    expect(page.locator("#journals")).to_contain_text("matcher", timeout=20_000)
+    expect(page.locator("#pipeline")).to_contain_text("nothing lost", timeout=20_000)
+    before = page.locator("#chart-requests .u-legend").inner_text()
+    expect(page.locator("#chart-requests .u-legend")).not_to_have_text(before, timeout=20_000)
+    page.focus(".skip")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.hash") == "#topology", "keyboards reach it"
 
 
 @needs_chromium

@@ -35,6 +35,9 @@ from homing.node.status import StatusPage
 EVERY = 1.0
 """Seconds between frames: what an eye follows and a node does not notice."""
 
+SURVEY_EVERY = 5.0
+"""Seconds between looks at disks and the index: they change slowly and cost milliseconds."""
+
 MAX_VIEWERS = 64
 """Streams at once; each is a task and a socket, and more people share a big screen."""
 
@@ -65,6 +68,10 @@ class Fabric(Protocol):
         """Brokers with peers and services, ring, connectors, journal: see docs/reference/http.md."""
         ...
 
+    def survey(self) -> None:
+        """Find out anew what takes a while; called in a thread of its own."""
+        ...
+
     async def request(self, service: str, body: bytes) -> bytes: ...
 
     async def publish(self, attributes: dict[str, Any], payload: bytes) -> int: ...
@@ -82,6 +89,7 @@ class Dashboard:
         self._fresh = asyncio.Condition()
         self._viewers = 0
         self._closing = asyncio.Event()
+        self._newest: Frame | None = None
         status = StatusPage(Exposition(fabric.registry), lambda: fabric.ready)
         self.app = Starlette(
             routes=[
@@ -98,14 +106,24 @@ class Dashboard:
 
     async def sample_for_ever(self) -> None:
         """Make a frame every second and wake those who wait for it."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._survey_for_ever())
+            while True:
+                try:
+                    self._newest = self._frame()
+                except Exception:
+                    _log.exception("a frame could not be made")
+                async with self._fresh:
+                    self._fresh.notify_all()
+                await asyncio.sleep(EVERY)
+
+    async def _survey_for_ever(self) -> None:
         while True:
             try:
-                self._frame()
+                await asyncio.to_thread(self._fabric.survey)
             except Exception:
-                _log.exception("a frame could not be made")
-            async with self._fresh:
-                self._fresh.notify_all()
-            await asyncio.sleep(EVERY)
+                _log.exception("the survey failed; the page shows the one before")
+            await asyncio.sleep(SURVEY_EVERY)
 
     def close(self) -> None:
         """End every stream, so that the server can."""
@@ -130,8 +148,9 @@ class Dashboard:
         return Response(source.read_bytes(), media_type=kind, headers=_SAFE_HEADERS)
 
     async def _now(self, request: Request) -> Response:
-        frames = self._sampler.frames
-        return _json(frames[-1] if frames else self._frame())
+        if self._newest is None:
+            self._newest = self._frame()
+        return _json(self._newest)
 
     async def _stream(self, request: Request) -> Response:
         if self._viewers >= MAX_VIEWERS:
@@ -139,12 +158,13 @@ class Dashboard:
         return self._events(self._frames())
 
     async def _frames(self) -> AsyncIterator[Any]:
-        """Those there are, then every new one."""
-        yield list(self._sampler.frames)
+        """The totals there are with the newest frame, then every new one."""
+        history = self._sampler.history
+        yield {"history": list(history), "now": self._newest}
         while True:
             async with self._fresh:
                 await self._fresh.wait()
-            yield [self._sampler.frames[-1]]
+            yield {"history": [history[-1]], "now": self._newest}
 
     def _events(self, items: AsyncIterator[Any]) -> Response:
         """A stream of server-sent events, one an item, until either side has enough."""

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from homing.clock import SystemClock
+from homing.dashboard import topology
+from homing.dashboard.survey import Place, Survey
 from homing.ids import ID_BYTES
 from homing.journal.writer import Journal
 from homing.metrics import Registry
-from homing.node.host import Host
 from homing.node.instruments import watch_node, watch_role
 from homing.node.push import token_keys
 from homing.node.up import Nodes
-from homing.push.connector import Connector
 from homing.push.matcher import Matcher
 from homing.push.publisher import Publisher
 from homing.push.subscriber import Subscriber
 from homing.push.tokens import Keyring
 from homing.service.client import Client
-from homing.service.switch import Broker
 from homing.wire.pushed import Gap
 
 TRY_SECONDS = 5.0
@@ -41,6 +40,7 @@ class RunningFabric:
         for host in nodes.hosts.values():
             watch_node(self.registry, host)
             watch_role(self.registry, host.role)
+        self._survey = self._make_survey()
 
     @property
     def ready(self) -> bool:
@@ -55,45 +55,39 @@ class RunningFabric:
     # -- looking ------------------------------------------------------------------------------
 
     def topology(self) -> dict[str, Any]:
-        """Nodes, journals: what metrics have no names for."""
+        """Nodes, peers, ring, slow subscribers; journals, index and pipeline as last surveyed."""
         hosts = self._nodes.hosts
+        broker, matcher, connector = map(self._role, ("broker", "matcher", "connector"))
         return {
             "title": f"{self._nodes.config.service.name}, {len(hosts)} nodes in one process",
-            "nodes": [self._node(role, host) for role, host in hosts.items()],
-            "journals": [
-                self._journal(role, host.journal_writer)
+            "nodes": [
+                topology.node(role, host, self._nodes.endpoints[role])
                 for role, host in hosts.items()
-                if isinstance(host.journal_writer, Journal)
             ],
+            "peers": topology.peers(broker),
+            "ring": topology.ring(matcher),
+            "slow": topology.slow(connector),
+            **self._survey.found,
         }
 
-    def _node(self, name: str, host: Host) -> dict[str, Any]:
-        role = host.role
-        facts: dict[str, Any] = dict(self._nodes.endpoints[name])
-        told: dict[str, Any] = {"role": name, "name": "", "up": not host.draining, "facts": facts}
-        if isinstance(role, Broker):
-            told["name"] = role.name.decode("utf-8", "replace")
-            facts["services"] = len(role.core.services)
-            for peer in role.federation.peers.values():
-                state = "reached" if peer.link is not None else "not reached"
-                facts[f"peer {peer.known_as.decode('utf-8', 'replace')}"] = state
-        elif isinstance(role, Matcher):
-            facts["subscriptions"] = len(role.table)
-        elif isinstance(role, Connector):
-            facts["sessions"] = len(role.sessions)
-        return told
+    def survey(self) -> None:
+        """Look at disks, index and pipeline; may be called in another thread."""
+        self._survey.look()
 
-    def _journal(self, role: str, journal: Journal) -> dict[str, Any]:
+    def _make_survey(self) -> Survey:
         config = self._nodes.config
         root = Path(config.node.data) / config.journal.directory
-        files = [file for file in root.glob(f"{role}-*/*") if file.is_file()]
-        return {
-            "node": role,
-            "segments": len(files),
-            "bytes": sum(file.stat().st_size for file in files),
-            "number": journal.number,
-            "free": shutil.disk_usage(root).free,
-        }
+        matcher = self._role("matcher")
+        index = matcher.table.index if isinstance(matcher, Matcher) else None
+        return Survey(
+            [
+                Place(role, root, partial(_number, host.journal_writer))
+                for role, host in self._nodes.hosts.items()
+                if isinstance(host.journal_writer, Journal)
+            ],
+            Path(config.node.data) / config.pipeline.tables,
+            getattr(index, "stats", None),
+        )
 
     # -- trying -------------------------------------------------------------------------------
 
@@ -132,3 +126,7 @@ class RunningFabric:
         """Hang up what the page used for trying."""
         await self._client.close()
         await self._publisher.close()
+
+
+def _number(journal: Journal) -> int:
+    return journal.number

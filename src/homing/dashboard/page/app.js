@@ -1,6 +1,6 @@
 "use strict";
-// Frames come once a second over SSE (first the last five minutes, then one at a time); every
-// chart keeps its own columns and the tables are redrawn from the newest frame.
+// Once a second over SSE: {history: totals for the charts (first five minutes of them), now: the
+// newest frame for everything else}. Every chart keeps its own columns.
 
 const KEEP = 300;
 const $ = (id) => document.getElementById(id);
@@ -24,23 +24,28 @@ function time(seconds) {
   if (seconds < 1e-3) return Math.round(seconds * 1e6) + " µs";
   return seconds < 1 ? (seconds * 1e3).toFixed(1) + " ms" : seconds.toFixed(2) + " s";
 }
-// All children of a histogram metric as one: rates add up, the worst time is shown.
-function worst(children) {
-  const all = Object.values(children || {}).filter((one) => one[0] > 0);
-  if (!all.length) return [0, null, null];
-  return [all.reduce((a, b) => a + b[0], 0), Math.max(...all.map((o) => o[1])), Math.max(...all.map((o) => o[2]))];
+function ago(seconds) {
+  const past = Math.max(0, Date.now() / 1000 - seconds);
+  if (past < 90) return Math.round(past) + " s ago";
+  if (past < 5400) return Math.round(past / 60) + " min ago";
+  return past < 172800 ? Math.round(past / 3600) + " h ago" : Math.round(past / 86400) + " days ago";
 }
 
 // --- charts ----------------------------------------------------------------------------------
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const times = (name) => (f) => { const [rate, median, high] = f.times[name] || [0]; return rate ? [median, high] : [null, null]; };
+const rates = (...names) => (f) => names.map((name) => f.rates[name] || 0);
 const CHARTS = {
-  "chart-requests": { lines: ["accepted", "answered"], show: count, read: (f) => [sum(f.rates.homing_service_accepted_total), sum(f.rates.homing_service_answered_total)] },
-  "chart-latency": { lines: ["median", "99 %"], show: time, read: (f) => worst(f.times.homing_service_request_seconds).slice(1) },
-  "chart-push": { lines: ["publications", "deliveries"], show: count, read: (f) => [sum(f.rates.homing_push_publications_total), sum(f.rates.homing_push_deliveries_total)] },
-  "chart-match": { lines: ["median", "99 %"], show: time, read: (f) => worst(f.times.homing_push_match_seconds).slice(1) },
-  "chart-journal": { lines: ["events", "KiB"], show: count, read: (f) => [sum(f.rates.homing_journal_events_total), sum(f.rates.homing_journal_written_bytes_total) / 1024] },
+  "chart-requests": { lines: ["accepted", "answered"], show: count, read: rates("homing_service_accepted_total", "homing_service_answered_total") },
+  "chart-latency": { lines: ["median", "99 %"], show: time, read: times("homing_service_request_seconds") },
+  "chart-push": { lines: ["publications", "deliveries"], show: count, read: rates("homing_push_publications_total", "homing_push_deliveries_total") },
+  "chart-deliver": { lines: ["median", "99 %"], show: time, read: times("homing_push_deliver_seconds") },
+  "chart-journal": { lines: ["events", "not yet durable"], show: count, read: (f) => [f.rates.homing_journal_events_total || 0, f.gauges.homing_journal_lag || 0] },
+  "chart-waiting": { lines: ["waiting", "running"], show: count, read: (f) => [f.gauges.homing_service_waiting || 0, f.gauges.homing_service_running || 0] },
 };
+
+const clock = (t) => new Date(t * 1000).toLocaleTimeString("en-GB");
 
 function build(id) {
   const spec = CHARTS[id], box = $(id);
@@ -51,20 +56,22 @@ function build(id) {
   spec.plot = new uPlot({
     width: box.clientWidth || 400, height: 190,
     scales: { y: { range: (u, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-    axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(spec.show) }],
-    series: [{ value: (u, t) => (t ? new Date(t * 1000).toLocaleTimeString() : "–") },
-      ...spec.lines.map((label, i) => ({ label, stroke: colours[i], width: 2, dash: i ? [6, 3] : [], value: (u, v) => spec.show(v) }))],
+    axes: [{ ...axis, space: 90, values: (u, ticks) => ticks.map(clock) }, { ...axis, size: 72, values: (u, ticks) => ticks.map(spec.show) }],
+    series: [{ label: "at", value: (u, t) => (t ? clock(t) : "–") },
+      ...spec.lines.map((label, i) => ({ label, spanGaps: true, stroke: colours[i], width: 2, dash: i ? [6, 3] : [], value: (u, v) => spec.show(v) }))],
   }, spec.data, box);
 }
-function chart(frames) {
+function chart(history) {
   for (const spec of Object.values(CHARTS)) {
-    for (const frame of frames) {
-      const values = spec.read(frame);
-      spec.data[0].push(frame.t);
+    for (const totals of history) {
+      const values = spec.read(totals);
+      spec.data[0].push(totals.t);
       values.forEach((value, i) => spec.data[i + 1].push(value));
     }
     spec.data = spec.data.map((column) => column.slice(-KEEP));
     spec.plot.setData(spec.data);
+    // Away from the mouse the legend tells the newest values.
+    if (spec.plot.cursor.left < 0) spec.plot.setLegend({ idx: spec.data[0].length - 1 });
   }
 }
 
@@ -93,6 +100,11 @@ function table(id, caption, columns, rows, none) {
   top.append(head);
   target.replaceChildren(element("caption", caption), top, body);
 }
+// The median of the busiest service: what most requests of this second met.
+function overall(services) {
+  const [busiest] = Object.values(services || {}).sort((a, b) => b[0] - a[0]);
+  return busiest && busiest[0] ? busiest[1] : 0;
+}
 function figures(frame) {
   const g = frame.gauges, r = frame.rates;
   const shown = [
@@ -101,8 +113,9 @@ function figures(frame) {
     ["workers", count(sum(g.homing_service_workers))],
     ["publications a second", count(sum(r.homing_push_publications_total))],
     ["deliveries a second", count(sum(r.homing_push_deliveries_total))],
-    ["subscribers", count(sum(g.homing_push_subscribers))],
+    ["subscribers", count(sum(g.homing_push_connected))],
     ["subscriptions", count(sum(g.homing_push_subscriptions))],
+    ["median time to answer", time(overall(frame.times.homing_service_request_seconds))],
     ["journal events a second", count(sum(r.homing_journal_events_total))],
   ];
   $("figures").replaceChildren(...shown.map(([name, value]) => {
@@ -111,46 +124,85 @@ function figures(frame) {
     return box;
   }));
 }
-function topology(nodes) {
-  $("nodes").replaceChildren(...nodes.map((node) => {
-    const box = element("article", undefined, { class: "node" }), title = element("h3"), list = element("dl");
-    title.append(element("span", undefined, { class: "dot " + (node.up ? "good" : "bad") }), document.createTextNode(`${node.role} ${node.name}`));
-    for (const [name, value] of Object.entries(node.facts || {})) list.append(element("dt", name), element("dd", String(value)));
-    box.append(title, list);
-    if (node.load !== undefined) {
-      const bar = element("div", undefined, { class: "bar", role: "img", "aria-label": `${Math.round(node.load * 100)} % busy` });
-      const fill = element("i");
-      fill.style.width = Math.min(100, Math.round(node.load * 100)) + "%";
-      bar.append(fill);
-      box.append(bar);
-    }
-    return box;
+function card(node) {
+  const box = element("article", undefined, { class: "node" }), title = element("h3"), list = element("dl");
+  title.append(element("span", undefined, { class: "dot " + (node.up ? "good" : "bad") }), document.createTextNode(`${node.role} ${node.name}`));
+  for (const [name, value] of Object.entries(node.facts || {})) list.append(element("dt", name), element("dd", String(value)));
+  box.append(title, list);
+  return box;
+}
+function peer(one) {
+  const box = card({ role: "peer", name: one.name, up: one.up, facts: { state: one.up ? "reached" : "not reached", "could take": count(one.free), "holds of ours": count(one.holds) } });
+  const busy = one.holds + one.free ? one.holds / (one.holds + one.free) : 0;
+  const bar = element("div", undefined, { class: "bar", role: "img", "aria-label": `${Math.round(busy * 100)} % of what it gives us is in use` });
+  const fill = element("i");
+  fill.style.width = Math.round(busy * 100) + "%";
+  bar.append(fill);
+  box.append(bar);
+  return box;
+}
+// Matchers around the ring, each an arc as long as its share.
+function ring(members) {
+  const SVG = "http://www.w3.org/2000/svg", radius = 30, around = 2 * Math.PI * radius;
+  const box = element("div", undefined, { class: "ring" }), list = element("ul"), svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 80 80");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", "the matchers' ring");
+  let turned = 0;
+  members.forEach((member, i) => {
+    const arc = document.createElementNS(SVG, "circle"), colour = `hsl(${(215 + i * 137) % 360} 60% 55%)`;
+    for (const [name, value] of Object.entries({ cx: 40, cy: 40, r: radius, fill: "none", stroke: colour, "stroke-width": 12, "stroke-dasharray": `${member.share * around} ${around}`, "stroke-dashoffset": -turned * around })) arc.setAttribute(name, value);
+    turned += member.share;
+    svg.append(arc);
+    const line = element("li", `${member.name.slice(0, 8)} ${(100 * member.share).toFixed(1)} %`), swatch = element("i");
+    swatch.style.background = colour;
+    line.prepend(swatch);
+    list.append(line);
+  });
+  box.append(svg, list);
+  return box;
+}
+function topology(top) {
+  const of = (role) => (top.nodes || []).filter((node) => node.role === role).map(card);
+  const matchers = of("matcher");
+  if (matchers.length && (top.ring || []).length) matchers[0].append(ring(top.ring));
+  lane("lane-service", [of("broker"), (top.peers || []).map(peer)]);
+  lane("lane-push", [matchers, of("dispatcher"), [...of("connector"), ...of("authority")]]);
+}
+// Cards in the order that a message walks; one column a kind.
+function lane(id, columns) {
+  $(id).replaceChildren(...columns.filter((cards) => cards.length).map((cards) => {
+    const column = element("div", undefined, { class: "column" });
+    column.append(...cards);
+    return column;
   }));
 }
 function tables(frame) {
-  const g = frame.gauges, r = frame.rates, top = frame.topology;
-  const names = new Set([...Object.keys(g.homing_service_workers || {}), ...Object.keys(r.homing_service_accepted_total || {})]);
-  const of = (family, name) => (family || {})[name];
-  table("services", "Services", ["service", "workers", "waiting", "requests/s", "median", "99 %"], [...names].sort().slice(0, 200).map((name) => {
-    const [, p50, p99] = of(frame.times.homing_service_request_seconds, name) || [];
-    return [name || "(any)", count(of(g.homing_service_workers, name) || 0), count(of(g.homing_service_waiting, name) || 0), count(of(r.homing_service_accepted_total, name) || 0), time(p50), time(p99)];
+  const g = frame.gauges, top = frame.topology, answered = frame.times.homing_service_request_seconds || {};
+  const names = [...new Set([...Object.keys(g.homing_service_workers || {}), ...Object.keys(answered)])];
+  const of = (family, name) => (family || {})[name] || 0;
+  const busiest = names.sort((a, b) => of(g.homing_service_waiting, b) - of(g.homing_service_waiting, a) || a.localeCompare(b));
+  table("services", "Services, those with the longest queue first", ["service", "workers", "free", "running", "waiting", "waiting bytes", "answers/s", "median", "99 %"], busiest.slice(0, 200).map((name) => {
+    const [rate, p50, p99] = answered[name] || [0];
+    return [name || "(any)", count(of(g.homing_service_workers, name)), count(of(g.homing_service_free, name)), count(of(g.homing_service_running, name)), count(of(g.homing_service_waiting, name)), bytes(of(g.homing_service_waiting_bytes, name)), count(rate), time(p50), time(p99)];
   }), "no service yet: start a worker with `homing worker echo --echo`");
-  table("slow", "Slow subscribers", ["client", "behind", "dropped", "policy"], (top.slow || []).map((s) => [s.client, bytes(s.behind), count(s.dropped), s.policy]), "nobody is behind");
-  table("selectivity", "Attributes subscribed to", ["attribute", "subscriptions", "selectivity"], (top.attributes || []).map((a) => [a.name, count(a.subscriptions), (100 * a.selectivity).toFixed(2) + " %"]), "no subscription yet");
+  table("slow", "Subscribers that are behind, the furthest first", ["client", "connected", "policy", "publications", "bytes"], (top.slow || []).map((s) => [s.client, s.here ? "yes" : "away", s.durable ? "durable, " + s.policy : s.policy, count(s.owed), bytes(s.bytes)]), "nobody is behind");
+  const index = top.index || {};
+  table("index", "Subscriptions in the index", ["subscriptions", "size", "publications matched", "matches each", "candidates each"], top.index ? [[count(index.subscriptions), bytes(index.bytes), count(index.publications), count(index.matches), count(index.candidates)]] : [], "no matcher here");
+  table("selectivity", "Attributes subscribed to", ["attribute", "bounds", "share of publications that pass one"], (top.attributes || []).map((a) => [a.name, count(a.bounds), (100 * a.selectivity).toFixed(2) + " %"]), "no subscription yet: `homing subscribe 'price in 10..20'`");
   table("journals", "Journals", ["node", "segments", "on disk", "last event", "disk free"], (top.journals || []).map((j) => [j.node, count(j.segments), bytes(j.bytes), j.number, bytes(j.free)]), "journals are off");
-  table("pipeline", "Last pipeline runs", ["job", "finished", "result"], (top.pipeline || []).map((p) => [p.job, p.finished, p.result]), "no run yet: `homing pipeline ledger`");
+  table("pipeline", "Last pipeline runs", ["job", "finished", "took", "result"], (top.pipeline || []).map((p) => [p.job, ago(p.finished), p.seconds.toFixed(1) + " s", (p.well ? "" : "✗ ") + p.result]), "no run yet: `homing pipeline ingest`, then `homing pipeline ledger`");
 }
-function show(frames) {
-  const frame = frames[frames.length - 1];
-  if (!frame) return;
-  chart(frames);
-  figures(frame);
-  topology(frame.topology.nodes || []);
-  tables(frame);
-  $("light").className = "dot " + (frame.ready ? "good" : "bad");
-  $("state").textContent = (frame.ready ? "ready" : "not ready") + " · " + (frame.topology.title || "");
-  $("try-note").textContent = frame.trying ? "Trying needs the token that homing printed when it started." : "This page is read-only: start homing with a token to try things here.";
-  for (const button of document.querySelectorAll("#try button")) button.disabled = !frame.trying;
+function show({ history, now }) {
+  chart(history);
+  if (!now) return;
+  figures(now);
+  topology(now.topology);
+  tables(now);
+  $("light").className = "dot " + (now.ready ? "good" : "bad");
+  $("state").textContent = (now.ready ? "ready" : "not ready") + " · " + (now.topology.title || "");
+  $("try-note").textContent = now.trying ? "Trying needs the token that homing printed when it started." : "This page is read-only: start homing with a token to try things here.";
+  for (const button of document.querySelectorAll("#try button")) button.disabled = !now.trying;
 }
 
 // --- trying ------------------------------------------------------------------------------------

@@ -99,6 +99,8 @@ def _attributes(
         if lane != NO_LANE
     }
     lanes, bounds, factor = _some_bounds(blocks)
+    if not lanes.size:
+        return ()
     order = np.argsort(lanes, kind="stable")
     distinct, begins = np.unique(lanes[order], return_index=True)
     seen = sample.by_lane()

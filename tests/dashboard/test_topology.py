@@ -1,0 +1,45 @@
+"""What the page draws of each role: peers with capacity, who is behind."""
+
+from __future__ import annotations
+
+from homing.dashboard import topology
+from homing.push.sessions import Session, Shared
+from homing.service.switch import Broker
+from homing.testing import RecordingPort
+from homing.wire.mdp_messages import State
+from tests.push.desk import Desk, client_id, message_id
+
+
+def test_a_role_draws_only_its_own() -> None:
+    assert topology.peers(object()) == topology.ring(object()) == topology.slow(object()) == []
+
+
+def test_peers_are_drawn_with_what_they_could_take() -> None:
+    ends = {b"lyon": ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")}
+    broker = Broker(b"paris", RecordingPort(), peers=ends)
+    [away] = topology.peers(broker)
+    assert away == {"name": "lyon", "up": False, "free": 0, "holds": 0}
+    [peer] = broker.federation.peers.values()
+    peer.publish(State(b"lyon", 5, {"echo": 3, "total": 2}), 1.0)
+    assert topology.peers(broker)[0]["free"] == 5
+
+
+def test_those_behind_are_drawn_the_furthest_first() -> None:
+    desk = Desk()
+    for number in range(2 * topology.MAX_SLOW):
+        session = Session(client_id(number), True, "spill")
+        desk.connector.sessions[session.client] = session
+        if number:
+            session.owe(Shared(message_id(number), b"x" * number, b"{}"))
+    drawn = topology.slow(desk.connector)
+    assert len(drawn) == topology.MAX_SLOW
+    assert drawn[0]["client"] == client_id(2 * topology.MAX_SLOW - 1).hex()
+    assert drawn[0]["bytes"] > drawn[-1]["bytes"] > 0
+    assert (drawn[0]["here"], drawn[0]["owed"], drawn[0]["policy"]) == (False, 1, "spill")
+
+
+def test_nobody_behind_is_an_empty_table() -> None:
+    desk = Desk()
+    session = Session(client_id(1), False, "drop-oldest")
+    desk.connector.sessions[session.client] = session
+    assert topology.slow(desk.connector) == []
