@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from homing.cli import main
 from homing.journal.events import NodeStopped, RequestAccepted
+from homing.node.runs import last_runs
 from homing.pipeline import ingest
 from homing.pipeline.tables import Tables
 from tests.pipeline.conftest import SKEW, WriteJournal
@@ -51,6 +52,11 @@ def test_jobs_from_the_command_line(
 
     code, printed = pipeline("match", "--filter", "not exists(price) or price > 5")
     assert (code, printed) == (0, "1 matches of 1 publications, in what_if\n")
+
+    runs = {run.job: run for run in last_runs(Path(tables))}
+    assert runs.keys() == {"ingest", "ledger", "slo", "match"}
+    assert (runs["ledger"].result, runs["ledger"].well) == ("2 lost", False)
+    assert runs["match"].well
 
 
 def test_a_broken_filter_is_told_before_spark_starts(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 app = verb("pipeline", __doc__)
 
 POLL_SECONDS = 0.5
+_STARTED = time.monotonic()  # the verb's module is loaded when the command begins
 
 
 @Parameter(name="*")
@@ -88,6 +89,7 @@ def ingest(
     markers = tables.markers()
     total = sum(marker.events for marker in markers)
     print(f"{total:,} events in {len(markers)} batches at {tables.root}")
+    _note(tables, "ingest", f"{total:,} events in {len(markers)} batches")
     return OK
 
 
@@ -102,7 +104,8 @@ def ledger(
     """Audit every request and publication; exit code 1, and their names, if any is off."""
     from homing.pipeline import ledger as job
 
-    found = job.run(where.open(flags), job.Terms(grace, late))
+    tables = where.open(flags)
+    found = job.run(tables, job.Terms(grace, late))
     print(
         "accounted for: " + ", ".join(f"{count:,} {name}" for name, count in found.totals.items())
     )
@@ -110,11 +113,11 @@ def ledger(
         print(
             f"{row.problem:<10} {row.plane:<8} {row.key} {row.client or '-'} at {row.at}Z: {row.detail}"
         )
-    if not found.problems:
-        print("nothing lost, doubled, orphaned or late")
-        return OK
-    print("; ".join(f"{count:,} {problem}" for problem, count in sorted(found.problems.items())))
-    return FAILED
+    off = "; ".join(f"{count:,} {problem}" for problem, count in sorted(found.problems.items()))
+    verdict = off or "nothing lost, doubled, orphaned or late"
+    print(verdict)
+    _note(tables, "ledger", verdict, well=not off)
+    return FAILED if off else OK
 
 
 @app.command
@@ -122,7 +125,11 @@ def slo(*, where: Where = HERE, flags: ConfigFlags = NO_FLAGS) -> int:
     """Rates, errors, percentiles and saturation per service and minute, into slo_minutes."""
     from homing.pipeline import slo as job
 
-    found = job.run(where.open(flags)).orderBy("service", "minute")
+    tables = where.open(flags)
+    found = job.run(tables).orderBy("service", "minute")
+    if not where.explain:
+        odd = found.where("odd_rate or odd_latency or odd_errors").count()
+        _note(tables, "slo", f"{found.count():,} minutes of services, {odd:,} unusual")
     columns = ("service", "minute", "requests", "errors", "p50_us", "p99_us", "in_flight")
     return _show(found.select(*columns, "odd_rate", "odd_latency", "odd_errors"), where, 50)
 
@@ -153,7 +160,9 @@ def match(
         return OK
     tables.replace(found, "what_if")
     pairs = tables.derived("what_if")
-    print(f"{pairs.count():,} matches of {publications.count():,} publications, in what_if")
+    told = f"{pairs.count():,} matches of {publications.count():,} publications"
+    print(f"{told}, in what_if")
+    _note(tables, "match", told)
     return OK
 
 
@@ -167,8 +176,10 @@ def report(
     """Write one self-contained HTML page: throughput, latency, audit, services."""
     from homing.pipeline import report as job
 
-    job.write(where.open(flags), out)
+    tables = where.open(flags)
+    job.write(tables, out)
     print(out)
+    _note(tables, "report", str(out))
     return OK
 
 
@@ -187,6 +198,13 @@ def show(
     derived = table.startswith("slo_") or table == "what_if"
     found = tables.derived(table) if derived else tables.read(table)
     return _show(found.where(condition) if condition else found, where, limit)
+
+
+def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:
+    """Leave what a run found for the dashboard."""
+    from homing.node.runs import Run, note_run
+
+    note_run(tables.root, Run(job, time.time(), time.monotonic() - _STARTED, result, well))
 
 
 def _show(found: DataFrame, where: Where, limit: int) -> int:
