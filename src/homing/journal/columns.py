@@ -214,6 +214,15 @@ LAYOUTS: dict[type[Event], _Layout] = {
     events.SubscriptionSet: [*_SUBSCRIPTION, ("fields", "fields", _texts)],
     events.SubscriptionRemoved: _SUBSCRIPTION,
     events.PublicationDone: [("id", "id", _ids)],
+    # As with DeliveryQueued, the payload is in PublicationAccepted already.
+    events.PublicationTaken: [
+        ("id", "id", _ids),
+        ("clients", "clients", _placed_clients),
+        ("connectors", "clients", _placed_connectors),
+        ("count", "subscriptions", _integers),
+        ("size", "payload", _sizes),
+        ("attrs_json", "attrs", _texts),
+    ],
     events.Delivered: _DELIVERY,
     events.Redelivered: _DELIVERY,
     events.Acknowledged: _DELIVERY,

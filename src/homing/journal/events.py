@@ -217,6 +217,20 @@ class PublicationDone(Event, tag=35):
     id: bytes
 
 
+class PublicationTaken(Event, tag=36):
+    """Matched away from the node that accepted it (`homing pipeline live` and `replay`).
+
+    Whoever writes this owes it to `clients` (places, 20 bytes each) until PublicationDone, and
+    sends it from here.
+    """
+
+    id: bytes
+    clients: bytes
+    attrs: bytes
+    payload: bytes
+    subscriptions: int = 0
+
+
 class Delivered(Event, tag=40):
     """Pushed, for the first time, to these clients' connections."""
 
@@ -300,6 +314,7 @@ AnyEvent: TypeAlias = (
     | SubscriptionSet
     | SubscriptionRemoved
     | PublicationDone
+    | PublicationTaken
     | Delivered
     | Redelivered
     | Acknowledged
@@ -314,6 +329,7 @@ PROMISES: frozenset[type[Event]] = frozenset(
     {
         RequestAccepted,
         PublicationAccepted,
+        PublicationTaken,
         SubscriptionSet,
         SubscriptionRemoved,
         DeliveryQueued,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from homing.ids import ID_BYTES
-from homing.journal.events import PLACE_BYTES, Event, PublicationMatched, Unknown
+from homing.journal.events import PLACE_BYTES, Event, PublicationMatched, PublicationTaken, Unknown
 from homing.journal.reader import Record
 
 # Kinds from here on are the push plane's, whose ids are binary by nature.
@@ -31,7 +31,7 @@ def describe(record: Record) -> dict[str, Any]:
 def _field(event: Event, name: str) -> Any:
     value = getattr(event, name)
     if name == "clients":
-        step = PLACE_BYTES if isinstance(event, PublicationMatched) else ID_BYTES
+        step = PLACE_BYTES if isinstance(event, PublicationMatched | PublicationTaken) else ID_BYTES
         return [value[i : i + step].hex() for i in range(0, len(value), step)]
     if name in _IDS and _kind(event) >= _PUSH_KINDS:
         return value.hex()

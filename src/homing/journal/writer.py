@@ -35,6 +35,7 @@ from homing.journal.events import (
     Gap,
     PublicationAccepted,
     PublicationMatched,
+    PublicationTaken,
     Redelivered,
     SubscriptionSet,
 )
@@ -58,6 +59,7 @@ CLOSE_SECONDS = 5.0
 _BULK: dict[type[Event], Callable[[Any], int]] = {
     PublicationAccepted: lambda event: len(event.payload) + len(event.attrs),
     PublicationMatched: lambda event: len(event.clients),
+    PublicationTaken: lambda event: len(event.payload) + len(event.attrs) + len(event.clients),
     SubscriptionSet: lambda event: len(event.fields),
     Delivered: lambda event: len(event.clients),
     DeliveryQueued: lambda event: len(event.payload) + len(event.attrs) + len(event.clients),

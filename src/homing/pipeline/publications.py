@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+MATCH_KINDS = ("PublicationMatched", "PublicationTaken")
 DELIVERY_KINDS = ("Delivered", "Redelivered", "Acknowledged", "Dropped", "DeliveryQueued")
 
 
@@ -28,7 +29,7 @@ def matches(events: DataFrame) -> DataFrame:
     """One row a client that a publication was for."""
     pairs = F.explode(F.arrays_zip("clients", "connectors")).alias("pair")
     return (
-        events.where("kind = 'PublicationMatched'")
+        events.where(F.col("kind").isin(*MATCH_KINDS))
         .select("id", "node", F.col("at").alias("matched_at"), "took_us", pairs)
         .select(
             "id",
@@ -43,7 +44,7 @@ def matches(events: DataFrame) -> DataFrame:
 
 def matched(events: DataFrame) -> DataFrame:
     """One row a publication that was matched, with how many clients it was for."""
-    return events.where("kind = 'PublicationMatched'").select(
+    return events.where(F.col("kind").isin(*MATCH_KINDS)).select(
         "id",
         "node",
         F.col("at").alias("matched_at"),

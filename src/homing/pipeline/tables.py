@@ -43,8 +43,8 @@ TABLES: dict[str, Table] = {
     for table in (
         Table("requests", requests.KINDS, requests.requests, requests.still_open),
         Table("publications", ("PublicationAccepted",), publications.publications),
-        Table("matched", ("PublicationMatched",), publications.matched),
-        Table("matches", ("PublicationMatched",), publications.matches),
+        Table("matched", publications.MATCH_KINDS, publications.matched),
+        Table("matches", publications.MATCH_KINDS, publications.matches),
         Table("deliveries", publications.DELIVERY_KINDS, publications.deliveries),
         Table(
             "subscriptions",
