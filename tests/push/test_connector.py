@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from homing.journal.events import DeliveryQueued
-from homing.push.sessions import MAX_BACKLOG, MAX_BUFFER_BYTES
+from homing.push.sessions import MAX_BACKLOG, Limits
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import Gap, Push
@@ -390,12 +390,12 @@ def test_a_slow_client_loses_the_oldest_and_is_told_while_others_notice_nothing(
     desk = Desk()
     slow, quick = desk.subscribed(1), desk.subscribed(2)
     slow.backlog = MAX_BACKLOG + 1
-    payload = b"x" * (MAX_BUFFER_BYTES // 10)
+    payload = b"x" * (Limits().buffer // 10)
     for number in range(15):
         desk.push(number, 1, 2, payload=payload)
     assert desk.ids(quick) == list(range(15))
     assert desk.ids(slow) == []
-    assert desk.connector.sessions[client_id(1)].held <= MAX_BUFFER_BYTES
+    assert desk.connector.sessions[client_id(1)].held <= Limits().buffer
     slow.backlog = 0
     desk.wake(desk.now + 0.1)
     gap, *rest = desk.heard(slow)

@@ -149,7 +149,7 @@ class StreamLink(Link):
         except Exception:
             _log.exception("a message of %r broke the role; the link is closed", self)
             self.lose("internal error")
-        if len(data) >= FLOOD_BYTES:
+        if len(data) >= FLOOD_BYTES and self._plug.bounds.breathe:
             self._breathe()
 
     def eof_received(self) -> bool:

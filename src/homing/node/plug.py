@@ -66,6 +66,9 @@ class Bounds:
     wait_for_reader: bool = True
     """Whether a stuck peer is not read from: who takes no answers may ask nothing more. Off
     between nodes that both send, where two who wait for each other would wait for ever."""
+    breathe: bool = True
+    """Whether a peer that floods is read one chunk a turn. Off between nodes, where what is read
+    in one turn leaves in one write: libuv itself stops after 32 chunks, 8 MB."""
 
     def with_settings(self, node: Node) -> Bounds:
         """These, with what the settings say of every plug."""

@@ -36,7 +36,7 @@ from homing.push.values import Value
 from homing.wire.packet import PacketStream
 from homing.wire.session import CommandStream
 
-NODE_BOUNDS = Bounds(wait_for_reader=False, backlog=256 << 20)
+NODE_BOUNDS = Bounds(wait_for_reader=False, backlog=256 << 20, breathe=False)
 """Between nodes: both send, so neither waits for the other; a stuck one keeps what an outbox may
 hold, several times over."""
 SUBSCRIBER_BOUNDS = Bounds(high_water=64 << 10, low_water=16 << 10, backlog=16 << 20)
@@ -55,6 +55,7 @@ class NumberedIndex:
         index = Index()
         self.replace = index.replace
         self.remove = index.remove
+        self.close = index.close
         self.stats = index.stats
         self._match = index.match
 
@@ -78,7 +79,7 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
         node,
         SystemClock.wall,
         _ids(),
-        NumberedIndex(),
+        NumberedIndex,
         dispatchers=() if elsewhere else dispatchers,
         matchers=_endpoints(others, "matcher", "status"),
         address=config.push.status,

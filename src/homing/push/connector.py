@@ -1,10 +1,7 @@
 """The connector: holds the subscribers' connections and sessions.
 
-Downstream it delivers: a push from a dispatcher is encoded once and the same bytes go to
-every client concerned. What concerns durable sessions is journaled first; only then is it
-pushed, and only then does the dispatcher get its ack, so that nothing acknowledged hangs on
-this process staying alive. The same publication coming again is recognised by its id and
-clients.
+Downstream it delivers (homing.push.delivery): nothing that it acknowledged hangs on this
+process staying alive, and the same publication coming again is recognised by its id and clients.
 
 Upstream it is the source of all its clients' subscriptions: every change goes to the
 dispatchers, and all of it anew whenever one asks.
@@ -16,49 +13,28 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
-from homing.errors import DiskFull, Malformed
+from homing.errors import Malformed
 from homing.ids import ID_BYTES
 from homing.journal.events import (
     Acknowledged,
-    Delivered,
-    DeliveryQueued,
-    Dropped,
     Event,
-    Redelivered,
     SessionClosed,
     SessionOpened,
     SubscriptionRemoved,
     SubscriptionSet,
 )
 from homing.ports import Link, Port
+from homing.push.delivery import SLOW, Delivery, Storing
 from homing.push.doorway import Doorway, Visitor
 from homing.push.links import PacketRole, Peer
-from homing.push.outbox import Turnstile
-from homing.push.places import each_id
 from homing.push.recent import Recent
 from homing.push.recovery import checkpoint, recover
-from homing.push.sessions import DEFAULT, MAX_BACKLOG, Session, Shared
+from homing.push.sessions import Limits, Session, Store
 from homing.push.subscription import Fields, dump_fields
 from homing.push.tokens import Keyring
 from homing.wire import relay
 
-AWAY_SECONDS: Final = 24 * 3600.0
-"""A durable session whose client stays away longer is given up."""
-SLOW_SECONDS: Final = 0.05
-"""How often slow clients are looked at again."""
-SLOW: Final = "slow"
 DISPATCHER: Final = b"dispatcher"
-
-
-class Storing:
-    """A publication on its way into the journal for durable sessions, and who waits for it."""
-
-    __slots__ = ("acks", "clients", "shared")
-
-    def __init__(self, shared: Shared, clients: bytes) -> None:
-        self.shared = shared
-        self.clients = clients
-        self.acks: list[tuple[Link, bytes]] = []
 
 
 class Change:
@@ -86,18 +62,17 @@ class Connector(PacketRole):
         *,
         token: bytes = b"",
         recovered: Iterable[object] = (),
+        limits: Limits | None = None,
     ) -> None:
         super().__init__(port, node, wall, token)
-        self._recent = Recent()
-        self._arrivals = 1 << 32  # beyond all that recovery counts
-        self.durable = recover(recovered, self._recent)
+        self.store = Store(limits)
+        recent = Recent()
+        self.durable = recover(recovered, recent, self.store)
         self.sessions = dict(self.durable)
+        self.delivery = Delivery(self, recent)
         self.doorway = Doorway(self, keys)
         self._ids = ids
-        self._storing: dict[bytes, Storing] = {}
         self._unsynced: deque[tuple[int, Storing | Change]] = deque()
-        self._turnstiles: dict[Link, Turnstile] = {}
-        self._slow: dict[bytes, Session] = {}
 
     # homing.ports.Role
 
@@ -121,7 +96,7 @@ class Connector(PacketRole):
 
     def wake(self, key: Hashable, now: float) -> None:
         if key == SLOW:
-            self._look_at_slow(now)
+            self.delivery.look_at_slow(now)
         elif isinstance(key, str):
             self.doorway.wake(key, now)
             super().wake(key, now)
@@ -133,7 +108,7 @@ class Connector(PacketRole):
         for session in [s for s in self.durable.values() if s.link is None]:
             if session.left_at is None:  # recovered: nobody knows when it left
                 session.left_at = now
-            elif now - session.left_at > AWAY_SECONDS:
+            elif now - session.left_at > self.store.limits.away:
                 self.end(session, "expired", now)
 
     def heartbeat(self) -> bytes:
@@ -142,13 +117,13 @@ class Connector(PacketRole):
     def checkpoint(self) -> list[Event]:
         """The events that make our durable state anew."""
         storing = [(w.shared, w.clients) for _, w in self._unsynced if isinstance(w, Storing)]
-        return checkpoint(self.node, self.durable.values(), storing, self._recent)
+        return checkpoint(self.node, self.durable.values(), storing, self.delivery.recent)
 
     # Publications
 
     def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
         if isinstance(message, relay.Push):
-            self._push(link, message, now)
+            self.delivery.push(link, message, now)
         elif isinstance(message, relay.Ack):
             self.doorway.confirmed(message.message_id)
         elif isinstance(message, relay.Sync):
@@ -156,90 +131,11 @@ class Connector(PacketRole):
         elif not isinstance(message, relay.Nak):
             raise Malformed("a connector takes pushes from a dispatcher")
 
-    def _push(self, link: Link, push: relay.Push, now: float) -> None:
-        """Deliver, once to each client, and acknowledge when that will survive a crash."""
-        identity = push.message_id
-        turnstile = self._turnstiles.setdefault(link, Turnstile())
-        if turnstile.blocks(b"", identity):
-            link.send(relay.Nak(identity, "queue-full waiting for what was refused").encode())
-            return
-        fresh = self._recent.fresh(identity, push.clients)
-        try:
-            storing = self._store(push, fresh, now) if self.durable and fresh else None
-        except DiskFull as error:
-            turnstile.refuse(b"", identity)
-            link.send(relay.Nak(identity, f"queue-full {error}").encode())
-            return
-        if fresh:
-            self._recent.add(identity, fresh)
-            self._deliver(storing.shared if storing else self._shared(push), fresh, now)
-        waiting = self._storing.get(identity)
-        if waiting is not None:
-            waiting.acks.append((link, push.clients))
-        else:
-            link.send(relay.Ack(identity, push.clients, self.node).encode())
-
-    def _store(self, push: relay.Push, fresh: bytes, now: float) -> Storing | None:
-        """Journal what durable sessions are owed from now on."""
-        durable = self.durable
-        concerned = [
-            client for (client,) in each_id(fresh) if client in durable and durable[client].names
-        ]
-        if not concerned:
-            return None
-        clients = b"".join(concerned)
-        number = self.port.journal(
-            DeliveryQueued(now, push.message_id, clients, push.attributes, push.payload)
-        )
-        storing = Storing(self._shared(push), clients)
-        before = self._storing.get(push.message_id)
-        if before is not None:  # another part of the same fan-out: acknowledge with the later
-            storing.acks = before.acks
-        self._storing[push.message_id] = storing
-        self._await(number, storing, now)
-        return storing
-
-    def _await(self, number: int, what: Storing | Change, now: float) -> None:
+    def await_journal(self, number: int, what: Storing | Change, now: float) -> None:
+        """Go on with it once the journal is durable up to `number`."""
         self._unsynced.append((number, what))
         if not number:  # no journal is kept here: nothing to wait for
             self.journaled(0, now)
-
-    def _deliver(self, shared: Shared, clients: bytes, now: float) -> None:
-        """To every connected client whose session is not durable: the hot path."""
-        find = self.sessions.get
-        image = shared.image(DEFAULT)
-        later: list[bytes] = []  # theirs is another way: durable, or slow
-        missed: list[bytes] = []
-        for (client,) in each_id(clients):
-            session = find(client)
-            if session is None or (link := session.link) is None or not session.names:
-                missed.append(client)
-            elif session.durable:
-                later.append(client)
-            elif session.waiting or link.backlog > MAX_BACKLOG:
-                later.append(client)
-                self._hold(session, shared, now)
-            elif session.names is DEFAULT:
-                link.send(image)
-            elif names := session.names_for(shared):
-                link.send(shared.image(names))
-            else:
-                missed.append(client)
-        shared.forget_images()
-        if later or missed:
-            clients = self._without(shared, clients, later, missed, now)
-        if clients:
-            self.tell(Delivered(now, shared.message_id, clients))
-
-    def _without(
-        self, shared: Shared, clients: bytes, later: list[bytes], missed: list[bytes], now: float
-    ) -> bytes:
-        """Those of the list that were reached just now; the journal is told who never will be."""
-        gone = b"".join([client for client in missed if client not in self.durable])
-        if gone:
-            self.tell(Dropped(now, shared.message_id, gone, b"no-session"))
-        others = {*later, *missed}
-        return b"".join([client for (client,) in each_id(clients) if client not in others])
 
     def journaled(self, number: int, now: float) -> None:
         while self._unsynced and self._unsynced[0][0] <= number:
@@ -247,60 +143,7 @@ class Connector(PacketRole):
             if isinstance(safe, Change):
                 self._announce(safe.message)
             else:
-                self._stored(safe, now)
-
-    def _stored(self, storing: Storing, now: float) -> None:
-        """Durable from here on: owe it, push it, acknowledge it."""
-        identity, sent = storing.shared.message_id, []
-        for (client,) in each_id(storing.clients):
-            session = self.durable.get(client)
-            if session is not None:
-                self._owe(session, storing.shared, now)
-                if identity in session.pump():
-                    sent.append(session.client)
-                self._watch(session, now)
-        storing.shared.forget_images()
-        if sent:
-            self.tell(Delivered(now, identity, b"".join(sent)))
-        if self._storing.get(identity) is storing:
-            del self._storing[identity]
-            for link, clients in storing.acks:
-                link.send(relay.Ack(identity, clients, self.node).encode())
-
-    def _owe(self, session: Session, shared: Shared, now: float) -> None:
-        for gone in session.owe(shared):
-            self.tell(Dropped(now, gone, session.client, b"queue-full"))
-
-    # Slow clients
-
-    def _hold(self, session: Session, shared: Shared, now: float) -> None:
-        """A client that does not keep up; what happens to it is its session's policy."""
-        link = session.link
-        if session.policy == "disconnect" and link is not None:
-            self.tell(Dropped(now, shared.message_id, session.client, b"slow"))
-            self.doorway.dismiss(link, "slow consumer", now)
-            return
-        self._owe(session, shared, now)
-        self._watch(session, now)
-
-    def _watch(self, session: Session, now: float) -> None:
-        if session.waiting and session.link is not None and session.client not in self._slow:
-            if not self._slow:
-                self.port.later(now + SLOW_SECONDS, SLOW)
-            self._slow[session.client] = session
-
-    def _look_at_slow(self, now: float) -> None:
-        slow, self._slow = self._slow, {}
-        for session in slow.values():
-            self.pump(session, now)
-
-    def pump(self, session: Session, now: float) -> None:
-        """Send what waits for a client, and tell the journal."""
-        again = set(session.again)
-        for identity in session.pump():
-            kind = Redelivered if identity in again else Delivered
-            self.tell(kind(now, identity, session.client))
-        self._watch(session, now)
+                self.delivery.stored(safe, now)
 
     # Sessions, as the doorway asks for them
 
@@ -316,19 +159,23 @@ class Connector(PacketRole):
     def part(self, session: Session, reason: str, now: float) -> None:
         """Its connection is gone; a durable session stays."""
         session.part(now)
-        self._slow.pop(session.client, None)
+        self.delivery.slow.pop(session.client, None)
         self.tell(SessionClosed(now, session.client, reason.encode()))
         if not session.durable:
+            self._drop_all(session, b"closed", now)
             self._forget(session)
 
     def end(self, session: Session, reason: str, now: float) -> None:
         """The session is over, whatever it was owed."""
-        for identity in session.clear():
-            self.tell(Dropped(now, identity, session.client, reason.encode()))
+        self._drop_all(session, reason.encode(), now)
         self._forget(session)
         if session.durable:
             self.tell(SubscriptionRemoved(now, session.client, self.node))
             self.tell(SessionClosed(now, session.client, b"ended"))
+
+    def _drop_all(self, session: Session, reason: bytes, now: float) -> None:
+        for identity in session.clear():
+            self.delivery.drop(identity, session.client, reason, now)
 
     def _forget(self, session: Session) -> None:
         self.sessions.pop(session.client, None)
@@ -339,9 +186,10 @@ class Connector(PacketRole):
     def acknowledge(self, session: Session, message_id: bytes, now: float) -> None:
         """A client says it has a publication."""
         if session.acknowledge(message_id):
+            self.delivery.tally.acks += 1
             self.tell(Acknowledged(now, message_id, session.client))
             if session.waiting:
-                self.pump(session, now)
+                self.delivery.pump(session, now)
 
     # Subscriptions
 
@@ -371,7 +219,7 @@ class Connector(PacketRole):
     ) -> None:
         """Tell the dispatchers; for a durable session once it is on disk. Raises DiskFull."""
         if session.durable:
-            self._await(self.port.journal(event), Change(message), event.at)
+            self.await_journal(self.port.journal(event), Change(message), event.at)
         else:
             self._announce(message)
 
@@ -386,7 +234,7 @@ class Connector(PacketRole):
             self._sync(link)
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
-        self._turnstiles.pop(link, None)
+        self.delivery.left(link)
 
     def _sync(self, link: Link) -> None:
         """All subscriptions anew: whoever is told now knows nothing else of us."""
@@ -399,7 +247,3 @@ class Connector(PacketRole):
                     ).encode()
                 )
         link.send(relay.Sync(self._ids(), self.node, relay.SYNC_END).encode())
-
-    def _shared(self, push: relay.Push) -> Shared:
-        self._arrivals += 1
-        return Shared(push.message_id, push.payload, push.attributes, self._arrivals)

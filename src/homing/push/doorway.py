@@ -21,10 +21,6 @@ from homing.wire.session import HEARTBEAT, HEARTBEAT_ANSWER, elements, status
 if TYPE_CHECKING:
     from homing.push.connector import Connector
 
-AUTH_SECONDS: Final = 10.0
-"""A connection that does not authenticate holds a descriptor for nothing."""
-KEEPALIVE_SECONDS: Final = 90.0
-"""Three times the 30 s at which mobile carriers drop idle flows."""
 CONFIRM_SECONDS: Final = 2.0
 """Longer than a matcher takes to restart, shorter than a person waits."""
 MAX_SUBSCRIPTIONS: Final = 1000
@@ -80,6 +76,7 @@ class Doorway:
     def __init__(self, connector: Connector, keys: Keyring) -> None:
         self.keys = keys
         self._connector = connector
+        self._limits = connector.store.limits
         self._visitors: dict[Link, Visitor] = {}
         self._strangers: dict[Link, Visitor] = {}  # not authenticated, oldest first
         self._confirming: dict[bytes, Answer] = {}
@@ -93,7 +90,7 @@ class Doorway:
         link.state = visitor = Visitor(link, now)
         self._visitors[link] = visitor
         if not self._strangers:
-            self._connector.port.later(now + AUTH_SECONDS, DOOR)
+            self._connector.port.later(now + self._limits.auth_timeout, DOOR)
         self._strangers[link] = visitor
 
     def closed(self, link: Link, now: float, reason: str = "closed") -> None:
@@ -114,15 +111,15 @@ class Doorway:
         if key != DOOR:
             return
         for link, visitor in list(self._strangers.items()):
-            due = visitor.since + AUTH_SECONDS
+            due = visitor.since + self._limits.auth_timeout
             if due > now:
                 self._connector.port.later(due, DOOR)
                 return
-            self.dismiss(link, f"auth error none within {AUTH_SECONDS:.0f} s", now)
+            self.dismiss(link, f"auth error none within {self._limits.auth_timeout:g} s", now)
 
     def look_around(self, now: float) -> None:
         """Close on those who have been silent for too long."""
-        quiet = [v for v in self._visitors.values() if now - v.heard > KEEPALIVE_SECONDS]
+        quiet = [v for v in self._visitors.values() if now - v.heard > self._limits.keepalive]
         for visitor in quiet:
             self.dismiss(visitor.link, "keepalive", now)
 
@@ -226,12 +223,12 @@ class Doorway:
         visitor.session = session
         self._connector.admit(visitor, session, resumed, now)
         visitor.answer(b"+authsuccess\r\n")
-        self._connector.pump(session, now)
+        self._connector.delivery.pump(session, now)
 
     def _session(self, client: bytes, auth: pushed.Auth, now: float) -> tuple[Session, bool]:
         """The session that goes on, or a new one; a client's newest connection wins."""
         sessions = self._connector.sessions
-        policy = auth.slow or ("spill" if auth.ack else "drop-oldest")
+        policy = auth.slow or ("spill" if auth.ack else self._limits.slow)
         if policy == "spill" and not auth.ack:
             raise Malformed("only a durable session (ack) can spill")
         known = sessions.get(client)
@@ -245,7 +242,7 @@ class Doorway:
             return known, True
         if known is not None:
             self._connector.end(known, "not-resumed", now)
-        return Session(client, auth.ack, policy), False
+        return Session(client, auth.ack, policy, self._connector.store), False
 
 
 def _fields(pairs: list[bytes]) -> Fields:

@@ -21,23 +21,23 @@ from homing.journal.events import (
     SubscriptionSet,
 )
 from homing.push.recent import Recent
-from homing.push.sessions import Session, Shared
+from homing.push.sessions import Session, Shared, Store
 from homing.push.subscription import dump_fields, parse_fields
 
 ENDED = b"ended"
 """The reason in the SessionClosed of a session that is over, not only its connection."""
 
 
-def recover(events: Iterable[object], recent: Recent) -> dict[bytes, Session]:
+def recover(events: Iterable[object], recent: Recent, store: Store) -> dict[bytes, Session]:
     """The sessions as the events left them; `recent` learns what they were sent."""
     sessions: dict[bytes, Session] = {}
     arrival = 0
     for event in events:
         if isinstance(event, SessionOpened):
-            _opened(sessions, event)
+            _opened(sessions, event, store)
         elif isinstance(event, SessionClosed):
             if event.reason == ENDED:
-                sessions.pop(event.client, None)
+                _ended(sessions, event.client)
         elif isinstance(event, SubscriptionSet | SubscriptionRemoved):
             session = sessions.get(event.client)
             if session is not None:
@@ -82,11 +82,17 @@ def checkpoint(
     return events
 
 
-def _opened(sessions: dict[bytes, Session], event: SessionOpened) -> None:
+def _opened(sessions: dict[bytes, Session], event: SessionOpened, store: Store) -> None:
     if not event.durable:
-        sessions.pop(event.client, None)
+        _ended(sessions, event.client)
     elif event.client not in sessions:
-        sessions[event.client] = Session(event.client, True, "spill")
+        sessions[event.client] = Session(event.client, True, "spill", store)
+
+
+def _ended(sessions: dict[bytes, Session], client: bytes) -> None:
+    session = sessions.pop(client, None)
+    if session is not None:
+        session.clear()
 
 
 def _subscription(session: Session, event: SubscriptionSet | SubscriptionRemoved) -> None:

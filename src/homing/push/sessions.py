@@ -8,7 +8,7 @@ within limits; what does not fit is counted, and the client is told of the gap.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from homing.ports import Link
 from homing.push.subscription import Fields, parse_attributes
@@ -19,16 +19,39 @@ Policy = Literal["spill", "drop-oldest", "disconnect"]
 DEFAULT: Final = ("default",)
 """The names of a session that has only its default subscription: nearly all of them."""
 
-MAX_QUEUE: Final = 10_000
-"""Publications owed to one client: a night of one every few seconds."""
-MAX_QUEUE_BYTES: Final = 16 << 20
-"""The same in bytes."""
-MAX_BUFFER_BYTES: Final = 1 << 20
-"""Waiting for a slow client without a durable session: some seconds of a busy feed."""
 MAX_BACKLOG: Final = 256 << 10
 """Bytes given to a client's link and not taken: beyond it the client is slow."""
 WINDOW: Final = 1024
 """Publications sent and not acknowledged: what is sent again when the connection breaks."""
+UNASKED: Final = MAX_BACKLOG // 2
+"""Bytes sent to a client before its link is asked again whether it takes them."""
+
+
+class Limits(NamedTuple):
+    """What a connector grants its subscribers; homing.config.settings.Push has the reasons."""
+
+    auth_timeout: float = 10.0
+    keepalive: float = 90.0
+    away: float = 24 * 3600.0
+    slow: Literal["drop-oldest", "disconnect"] = "drop-oldest"
+    buffer: int = 1 << 20
+    owed_count: int = 10_000
+    owed_bytes: int = 16 << 20
+    kept_bytes: int = 512 << 20
+
+
+class Store:
+    """What all sessions of a connector keep together: the limits, and how much it is."""
+
+    __slots__ = ("held", "limits")
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.held = 0
+
+    @property
+    def full(self) -> bool:
+        return self.held > self.limits.kept_bytes
 
 
 class Shared:
@@ -90,15 +113,21 @@ class Session:
         "link",
         "names",
         "policy",
+        "room",
+        "store",
         "subscriptions",
         "unacked",
         "waiting",
     )
 
-    def __init__(self, client: bytes, durable: bool, policy: Policy) -> None:
+    def __init__(self, client: bytes, durable: bool, policy: Policy, store: Store) -> None:
         self.client = client
         self.durable = durable
         self.policy = policy
+        self.store = store
+        # Bytes that may go to the link without looking at anything else: nothing waits, it is not
+        # durable and has only its default subscription. Whatever changes one of these sets it to 0.
+        self.room = 0
         self.link: Link | None = None
         self.left_at: float | None = None  # unknown after a restart
         self.subscriptions: dict[str, Fields] = {}
@@ -129,6 +158,7 @@ class Session:
     def _rename(self) -> None:
         names = tuple(self.subscriptions)
         self.names = DEFAULT if names == DEFAULT else names
+        self.room = 0
 
     def names_for(self, shared: Shared) -> tuple[str, ...]:
         """Which of its subscriptions a publication satisfies; with one there is no question."""
@@ -145,12 +175,26 @@ class Session:
         if shared.message_id in self.waiting or shared.message_id in self.unacked:
             return []  # a journal read after a checkpoint tells some things twice
         self.waiting[shared.message_id] = shared
-        self.held += shared.size
-        most = MAX_QUEUE_BYTES if self.durable else MAX_BUFFER_BYTES
+        self.room = 0
+        self._hold(shared.size)
+        limits = self.store.limits
+        most = limits.owed_bytes if self.durable else limits.buffer
         gone: list[bytes] = []
-        while len(self) > MAX_QUEUE or (self.held > most and len(self) > 1):
+        while len(self) > limits.owed_count or (self.held > most and len(self) > 1):
             gone.append(self._drop_oldest())
         return gone
+
+    def lighten(self, wanted: int) -> list[bytes]:
+        """Let the oldest go until this many bytes are free; their ids."""
+        gone: list[bytes] = []
+        most = self.held - wanted
+        while len(self) and self.held > most:
+            gone.append(self._drop_oldest())
+        return gone
+
+    def _hold(self, size: int) -> None:
+        self.held += size
+        self.store.held += size
 
     def _drop_oldest(self) -> bytes:
         source = self.unacked or self.waiting
@@ -170,12 +214,13 @@ class Session:
         return True
 
     def _forget(self, source: dict[bytes, Shared], message_id: bytes) -> None:
-        self.held -= source.pop(message_id).size
+        self._hold(-source.pop(message_id).size)
         self.again.pop(message_id, None)
 
     def part(self, now: float) -> None:
         """The connection is gone: what was sent and not acknowledged waits for the next one."""
         self.link = None
+        self.room = 0
         self.left_at = now
         self.waiting = {**self.unacked, **self.waiting}
         self.unacked = {}
@@ -191,7 +236,8 @@ class Session:
     def clear(self) -> list[bytes]:
         """Owe nothing any more; the ids that were."""
         owed = [*self.unacked, *self.waiting]
-        self.waiting, self.unacked, self.again, self.held = {}, {}, {}, 0
+        self.waiting, self.unacked, self.again = {}, {}, {}
+        self._hold(-self.held)
         return owed
 
     def pump(self) -> list[bytes]:
@@ -204,6 +250,15 @@ class Session:
             self._push(link, shared)
             sent.append(message_id)
         return sent
+
+    def refill(self) -> bool:
+        """Whether the client takes a publication as it is; room for some more if so."""
+        link = self.link
+        if link is None or self.waiting or link.backlog > MAX_BACKLOG:
+            return False
+        if self.names is DEFAULT and not self.durable:
+            self.room = UNASKED
+        return True
 
     @property
     def willing(self) -> bool:
@@ -225,4 +280,4 @@ class Session:
         if self.durable:
             self.unacked[shared.message_id] = shared
         else:
-            self.held -= shared.size
+            self._hold(-shared.size)

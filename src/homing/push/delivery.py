@@ -1,0 +1,253 @@
+"""Publications at a connector: from a dispatcher's link to the clients' sessions.
+
+What concerns durable sessions is journaled first; only then is it pushed, and only then does the
+dispatcher get its ack. All others get the same encoded bytes at once. A client that does not keep
+up waits apart, within the limits of its session and of all sessions together.
+"""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final
+
+from homing.errors import DiskFull
+from homing.ids import ID_BYTES
+from homing.journal.events import Delivered, DeliveryQueued, Dropped, Redelivered
+from homing.ports import Link
+from homing.push.outbox import Turnstile
+from homing.push.places import each_id
+from homing.push.recent import Recent
+from homing.push.sessions import DEFAULT, Session, Shared
+from homing.wire import relay
+
+if TYPE_CHECKING:
+    from homing.push.connector import Connector
+
+SLOW: Final = "slow"
+SLOW_SECONDS: Final = 0.05
+"""How often slow clients are looked at again."""
+HEAVIEST: Final = 16
+"""Sessions that make room when all together keep too much: a few, so that one pass is enough."""
+
+
+class Storing:
+    """A publication on its way into the journal for durable sessions, and who waits for it."""
+
+    __slots__ = ("acks", "clients", "shared")
+
+    def __init__(self, shared: Shared, clients: bytes) -> None:
+        self.shared = shared
+        self.clients = clients
+        self.acks: list[tuple[Link, bytes]] = []
+
+
+class Tally:
+    """What a connector has done since it started, in publications times clients."""
+
+    __slots__ = ("acks", "deliveries", "drops", "publications", "redeliveries")
+
+    def __init__(self) -> None:
+        self.publications = 0  # taken from dispatchers, each once
+        self.deliveries = 0
+        self.redeliveries = 0
+        self.acks = 0
+        self.drops = 0
+
+
+class Delivery:
+    """What is on its way to clients, and what was."""
+
+    def __init__(self, connector: Connector, recent: Recent) -> None:
+        self.tally = Tally()
+        self.slow: dict[bytes, Session] = {}
+        self.recent = recent
+        self._connector = connector
+        self._arrivals = 1 << 32  # beyond all that recovery counts
+        self._storing: dict[bytes, Storing] = {}
+        self._turnstiles: dict[Link, Turnstile] = {}
+
+    def push(self, link: Link, push: relay.Push, now: float) -> None:
+        """Deliver, once to each client, and acknowledge when that will survive a crash."""
+        identity = push.message_id
+        turnstile = self._turnstiles.get(link)
+        if turnstile is not None and turnstile.blocks(b"", identity):
+            link.send(relay.Nak(identity, "queue-full waiting for what was refused").encode())
+            return
+        fresh = self.recent.fresh(identity, push.clients)
+        durable = self._connector.durable
+        try:
+            storing = self._store(push, fresh, now) if durable and fresh else None
+        except DiskFull as error:
+            self._turnstiles.setdefault(link, Turnstile()).refuse(b"", identity)
+            link.send(relay.Nak(identity, f"queue-full {error}").encode())
+            return
+        if fresh:
+            self.tally.publications += 1
+            self.recent.add(identity, fresh)
+            self._deliver(storing.shared if storing else self._shared(push), fresh, now)
+        waiting = self._storing.get(identity)
+        if waiting is not None:
+            waiting.acks.append((link, push.clients))
+        else:
+            link.send(relay.Ack(identity, push.clients, self._connector.node).encode())
+
+    def left(self, link: Link) -> None:
+        """A dispatcher is gone."""
+        self._turnstiles.pop(link, None)
+
+    def _shared(self, push: relay.Push) -> Shared:
+        self._arrivals += 1
+        return Shared(push.message_id, push.payload, push.attributes, self._arrivals)
+
+    # Durable sessions
+
+    def _store(self, push: relay.Push, fresh: bytes, now: float) -> Storing | None:
+        """Journal what durable sessions are owed from now on."""
+        durable = self._connector.durable
+        concerned = [
+            client for (client,) in each_id(fresh) if client in durable and durable[client].names
+        ]
+        if not concerned:
+            return None
+        clients = b"".join(concerned)
+        number = self._connector.port.journal(
+            DeliveryQueued(now, push.message_id, clients, push.attributes, push.payload)
+        )
+        storing = Storing(self._shared(push), clients)
+        before = self._storing.get(push.message_id)
+        if before is not None:  # another part of the same fan-out: acknowledge with the later
+            storing.acks = before.acks
+        self._storing[push.message_id] = storing
+        self._connector.await_journal(number, storing, now)
+        return storing
+
+    def stored(self, storing: Storing, now: float) -> None:
+        """Durable from here on: owe it, push it, acknowledge it."""
+        identity, sent = storing.shared.message_id, []
+        for (client,) in each_id(storing.clients):
+            session = self._connector.durable.get(client)
+            if session is not None:
+                self._owe(session, storing.shared, now)
+                if identity in session.pump():
+                    sent.append(session.client)
+                self._watch(session, now)
+        storing.shared.forget_images()
+        if sent:
+            self._delivered(identity, b"".join(sent), now)
+        if self._storing.get(identity) is storing:
+            del self._storing[identity]
+            for link, clients in storing.acks:
+                link.send(relay.Ack(identity, clients, self._connector.node).encode())
+
+    # All others
+
+    def _deliver(self, shared: Shared, clients: bytes, now: float) -> None:
+        """To every connected client whose session is not durable: the hot path."""
+        find = self._connector.sessions.get
+        image = shared.image(DEFAULT)
+        size = len(image)
+        others: list[bytes] = []
+        for (client,) in each_id(clients):
+            session = find(client)
+            if session is not None and session.room >= size:
+                session.room -= size
+                session.link.send(image)  # type: ignore[union-attr]  # room is for a link
+            else:
+                others.append(client)
+        if others:
+            clients = self._reach_others(shared, clients, others, now)
+        shared.forget_images()
+        if clients:
+            self._delivered(shared.message_id, clients, now)
+
+    def _reach_others(
+        self, shared: Shared, clients: bytes, others: list[bytes], now: float
+    ) -> bytes:
+        """Those who are not simply sent to; which of all clients were reached just now."""
+        gone: list[bytes] = []
+        later: list[bytes] = []  # stored and pushed once that is safe, or slow
+        for client in others:
+            session = self._connector.sessions.get(client)
+            names = session.names_for(shared) if session is not None else ()
+            if session is None or not names or not (session.durable or session.link):
+                gone.append(client)
+            elif session.durable:
+                later.append(client)
+            elif session.refill() and session.link is not None:
+                session.link.send(shared.image(names))
+            else:
+                later.append(client)
+                self._fall_behind(session, shared, now)
+        if gone:
+            self.drop(shared.message_id, b"".join(gone), b"no-session", now)
+        return _without(clients, {*gone, *later}) if gone or later else clients
+
+    def _delivered(self, identity: bytes, clients: bytes, now: float) -> None:
+        self.tally.deliveries += len(clients) // ID_BYTES
+        self._connector.tell(Delivered(now, identity, clients))
+
+    def drop(self, identity: bytes, clients: bytes, reason: bytes, now: float) -> None:
+        """The journal is told that it will never reach these clients."""
+        self.tally.drops += len(clients) // ID_BYTES
+        self._connector.tell(Dropped(now, identity, clients, reason))
+
+    # Slow clients
+
+    def _fall_behind(self, session: Session, shared: Shared, now: float) -> None:
+        """A client that does not keep up; what happens to it is its session's policy."""
+        if session.policy == "disconnect" and session.link is not None:
+            self.drop(shared.message_id, session.client, b"slow", now)
+            self._connector.doorway.dismiss(session.link, "slow consumer", now)
+            return
+        self._owe(session, shared, now)
+        self._watch(session, now)
+
+    def _owe(self, session: Session, shared: Shared, now: float) -> None:
+        for gone in session.owe(shared):
+            self.drop(gone, session.client, b"queue-full", now)
+        if session.store.full:
+            self.make_room(now)
+
+    def make_room(self, now: float) -> None:
+        """All together keep too much: the heaviest sessions lose their oldest, and are told."""
+        store = self._connector.store
+        heaviest = nlargest(HEAVIEST, self._connector.sessions.values(), key=_held)
+        wanted = max(1, store.limits.kept_bytes // 16)  # so that the next pass is far away
+        for session in heaviest:
+            if wanted <= 0:
+                return
+            before = session.held
+            for gone in session.lighten(min(wanted, max(1, before // 2))):
+                self.drop(gone, session.client, b"store-full", now)
+            wanted -= before - session.held
+
+    def _watch(self, session: Session, now: float) -> None:
+        if session.waiting and session.link is not None and session.client not in self.slow:
+            if not self.slow:
+                self._connector.port.later(now + SLOW_SECONDS, SLOW)
+            self.slow[session.client] = session
+
+    def look_at_slow(self, now: float) -> None:
+        """Those who take again get what waits for them."""
+        slow, self.slow = self.slow, {}
+        for session in slow.values():
+            self.pump(session, now)
+
+    def pump(self, session: Session, now: float) -> None:
+        """Send what waits for a client, and tell the journal."""
+        again = set(session.again)
+        for identity in session.pump():
+            if identity in again:
+                self.tally.redeliveries += 1
+                self._connector.tell(Redelivered(now, identity, session.client))
+            else:
+                self._delivered(identity, session.client, now)
+        self._watch(session, now)
+
+
+def _without(clients: bytes, others: set[bytes]) -> bytes:
+    return b"".join([client for (client,) in each_id(clients) if client not in others])
+
+
+def _held(session: Session) -> int:
+    return session.held
