@@ -48,7 +48,7 @@ class Desk:
             b"match001",
             lambda: 1e9,
             lambda: b"made::::" + next(counter).to_bytes(4, "big"),
-            Oracle(),
+            Oracle,
             dispatchers=["d:1"],
             publish_tokens=tokens,
             recovered=recovered or [],

@@ -171,7 +171,7 @@ class Fabric:
                 node_id(1, number),
                 host.clock.wall,
                 host.ids,
-                Oracle(),
+                Oracle,
                 dispatchers=[f"{d}:7003" for d in self.dispatchers],
                 matchers=[f"{m}:7002" for n, m in enumerate(self.matchers) if n != number],
                 token=b"fabric",

@@ -51,6 +51,7 @@ class Dispatcher(PacketRole):
         self._owners: dict[bytes, Link] = {}  # connector -> the peer that owns it
         self._matchers: dict[Link, None] = {}
         self._turnstiles: dict[Link, Turnstile] = {}
+        self._asked: set[bytes] = set()  # connectors that will begin a sync
         self._confirming: dict[bytes, tuple[Link, set[Link]]] = {}
         for endpoint in connectors:
             port.connect("connectors", endpoint)
@@ -67,8 +68,7 @@ class Dispatcher(PacketRole):
             self._connector_joined(link, peer.node)
         elif hello.role == MATCHER:
             self._matchers[link] = None
-            for connector in self.connectors.values():
-                self._ask_sync(connector)
+            self._ask_all()
         elif link.plug == "peers":
             self._peer_owns(link, hello.connectors)
 
@@ -82,6 +82,7 @@ class Dispatcher(PacketRole):
         self._turnstiles.pop(link, None)
         if self.connectors.get(peer.node) is link:
             del self.connectors[peer.node]
+            self._asked.discard(peer.node)
             self._tell_all()
         for connector in [c for c, owner in self._owners.items() if owner is link]:
             del self._owners[connector]
@@ -117,6 +118,8 @@ class Dispatcher(PacketRole):
             self._refused(link, message)
         elif link.plug == "connectors":
             self._subscription(link, message)
+        elif isinstance(message, relay.Sync) and link in self._matchers:
+            self._ask_all()
         else:
             raise Malformed("subscriptions come from connectors")
 
@@ -209,6 +212,8 @@ class Dispatcher(PacketRole):
             raise Malformed("a connector sends subscriptions and acks")
         if message.connector != self.peers[link].node:
             raise Malformed("a connector speaks for itself only")
+        if isinstance(message, relay.Sync) and message.phase == relay.SYNC_BEGIN:
+            self._asked.discard(message.connector)
         image = message.encode()
         for matcher in self._matchers:
             matcher.send(image)
@@ -234,7 +239,12 @@ class Dispatcher(PacketRole):
             else:
                 self._confirmed(link, message_id)
 
-    def _ask_sync(self, connector: Link) -> None:
-        """A matcher is new: the connector tells all its subscriptions again."""
-        peer = self.peers[connector]
-        connector.send(relay.Sync(bytes(12), peer.node, relay.SYNC_BEGIN).encode())
+    def _ask_all(self) -> None:
+        """A matcher is new, or has more to answer for: connectors tell all their subscriptions.
+
+        One that was asked and has not begun yet will begin late enough for this matcher too.
+        """
+        for connector, link in self.connectors.items():
+            if connector not in self._asked:
+                self._asked.add(connector)
+                link.send(relay.Sync(bytes(12), connector, relay.SYNC_BEGIN).encode())

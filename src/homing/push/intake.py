@@ -1,20 +1,19 @@
 """The publishers' side of a matcher: publications come in, acknowledgements go out (§4.3).
 
-A publication is matched, journaled with the clients it is for and handed on. It is
-acknowledged once that is durable and the connectors have taken it over: so a publisher that
-goes on at another matcher, sending again what was not acknowledged, keeps its order. A
-connector that is not there delays this by HAND_ON_SECONDS at most.
+A publication is matched (with the help of others where the plan has it so: homing.push.surveys),
+journaled with the clients it is for and handed on. It is acknowledged once that is durable and
+the connectors have taken it over: so a publisher that goes on at another matcher, sending again
+what was not acknowledged, keeps its order. A connector that is not there delays this by
+HAND_ON_SECONDS at most.
 
 The same id coming again (a publisher that lost its link before the ack) is answered as before
-and goes nowhere a second time. Before the matcher knows all subscriptions, publications are
-kept, in order, within a limit.
+and goes nowhere a second time.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
 
@@ -37,8 +36,8 @@ from homing.journal.events import (
 from homing.ports import Link
 from homing.push.handover import MAX_PUBLICATION
 from homing.push.links import SILENCE
-from homing.push.places import places
-from homing.push.subscription import Attributes, parse_attributes
+from homing.push.places import by_connector
+from homing.push.subscription import parse_attributes
 from homing.wire import publish
 from homing.wire.assembly import Assembler
 from homing.wire.packet import Message
@@ -53,13 +52,9 @@ MAX_OWED: Final = 100_000
 publishers are refused until it moves."""
 MAX_OWED_BYTES: Final = 512 << 20
 """The same in bytes, for large payloads."""
-MAX_HELD_BYTES: Final = 64 << 20
-"""Publications kept while the subscriptions are still coming in, after a start."""
 HAND_ON_SECONDS: Final = 1.0
 """How long an ack waits for connectors: longer than they take, shorter than publishers mind."""
 ACKS: Final = "acks"
-HELD_COST: Final = 256
-"""What keeping one costs beside its content: many small ones count too."""
 
 
 class Publisher:
@@ -76,15 +71,15 @@ class Publisher:
 class Taken:
     """A publication on its way into the journal, and who waits to be told."""
 
-    __slots__ = ("clients", "links", "matched", "publication")
+    __slots__ = ("links", "matched", "places", "publication")
 
     def __init__(
-        self, publication: publish.Publish, clients: dict[bytes, bytes], matched: int
+        self, publication: publish.Publish, places: bytes, matched: int, links: list[Link]
     ) -> None:
         self.publication = publication
-        self.clients = clients
+        self.places = places
         self.matched = matched
-        self.links: list[Link] = []
+        self.links = links
 
 
 class Intake:
@@ -99,8 +94,7 @@ class Intake:
         self._taking: dict[bytes, Taken] = {}
         self._unsynced: deque[tuple[int, Taken]] = deque()
         self._handed: dict[bytes, tuple[float, Taken]] = {}  # durable, connectors not done
-        self._held: list[tuple[Link, publish.Publish]] = []
-        self._held_bytes = 0
+        self.taken = 0  # ever, for the metrics
 
     def __len__(self) -> int:
         return len(self._publishers)
@@ -155,9 +149,10 @@ class Intake:
             else:
                 link.send(publish.HEARTBEAT)
         except Refused as error:
-            self._refuse(link, identity, error, now)
+            self.refuse(link, identity, error, now)
 
-    def _refuse(self, link: Link, identity: bytes, error: Refused, now: float) -> None:
+    def refuse(self, link: Link, identity: bytes, error: Refused, now: float) -> None:
+        """Tell a publisher why not."""
         event = PublicationRefused(now, identity, link.peer, error.code.encode())
         self._matcher.tell(event)
         link.send(publish.Refusal(identity, f"{error.code} {error}").encode())
@@ -165,40 +160,22 @@ class Intake:
     # Publications
 
     def _publish(self, link: Link, publication: publish.Publish, now: float) -> None:
-        """Match and journal one; `journaled` goes on with it."""
+        """Take one that is new; answer, or have wait, one that is not."""
         identity = publication.message_id
         if identity in self._recent:
             link.send(publish.Accepted(identity, self._recent[identity]).encode())
         elif identity in self._taking:
             self._taking[identity].links.append(link)
-        elif not self._matcher.ready:
-            self._hold(link, publication)
+        elif survey := self._matcher.surveys.find(identity):
+            self._matcher.surveys.join(survey, link)
         else:
-            self._take(publication, link, now)
+            self._match(link, publication, now)
 
-    def _hold(self, link: Link, publication: publish.Publish) -> None:
-        size = len(publication.payload) + len(publication.attributes) + HELD_COST
-        if self._held_bytes + size > MAX_HELD_BYTES:
-            raise QueueFull("this matcher has not heard of all subscriptions yet")
-        self._held.append((link, publication))
-        self._held_bytes += size
-
-    def let_in(self, now: float) -> None:
-        """The matcher knows all subscriptions: take what was kept."""
-        held, self._held, self._held_bytes = self._held, [], 0
-        for link, publication in held:
-            try:
-                self._publish(link, publication, now)
-            except Refused as error:
-                self._refuse(link, publication.message_id, error, now)
-
-    def _take(self, publication: publish.Publish, link: Link, now: float) -> None:
+    def _match(self, link: Link, publication: publish.Publish, now: float) -> None:
+        """Find whom it is for; here and now if we hold all subscriptions that matter."""
         size = len(publication.payload) + len(publication.attributes)
         if size > MAX_PUBLICATION:
             raise TooLarge(f"{size} bytes, {MAX_PUBLICATION} at most")
-        owed = self._matcher.owed
-        if len(owed) >= MAX_OWED or owed.held >= MAX_OWED_BYTES:
-            raise QueueFull("connectors are behind: too much waits for them")
         try:
             attributes = parse_attributes(publication.attributes)
         except SubscriptionError as error:
@@ -206,33 +183,48 @@ class Intake:
         if not publication.message_id:
             identity = self._matcher.ids()
             publication = publish.Publish(publication.attributes, publication.payload, identity)
-        matched, clients = self._match(attributes)
-        taken = Taken(publication, clients, matched)
-        number = self._journal(taken, link.peer, now)
-        taken.links.append(link)
+        matcher = self._matcher
+        found: tuple[int, bytes] | None = (0, b"")
+        if not matcher.elsewhere:
+            found = None if link in matcher.surveys else matcher.table.here(attributes)
+        if found is None:
+            matcher.surveys.start(link, publication, attributes, now)
+        else:
+            self.take(publication, [link], *found, now)
+
+    def take(
+        self,
+        publication: publish.Publish,
+        links: list[Link],
+        matched: int,
+        places: bytes,
+        now: float,
+    ) -> None:
+        """Journal one that is matched; `journaled` goes on with it. Refused if that cannot be."""
+        owed = self._matcher.owed
+        if len(owed) >= MAX_OWED or owed.held >= MAX_OWED_BYTES:
+            raise QueueFull("connectors are behind: too much waits for them")
+        taken = Taken(publication, places, matched, links)
+        number = self._journal(taken, now)
+        self.taken += 1
         self._taking[publication.message_id] = taken
         self._unsynced.append((number, taken))
         if not number:  # no journal is kept here: nothing to wait for
             self.journaled(0, now)
 
-    def _match(self, attributes: Attributes) -> tuple[int, dict[bytes, bytes]]:
-        return (0, {}) if self._matcher.elsewhere else self._matcher.table.match(attributes)
-
-    def _journal(self, taken: Taken, publisher: bytes, now: float) -> int:
-        publication = taken.publication
+    def _journal(self, taken: Taken, now: float) -> int:
+        """Both or neither: one that has only been accepted is nothing to a later life."""
+        publication, publisher = taken.publication, taken.links[0].peer
         identity, attributes = publication.message_id, publication.attributes
         journal = self._matcher.port.journal
         try:
             number = journal(
                 PublicationAccepted(now, identity, publisher, attributes, publication.payload)
             )
+            if not self._matcher.elsewhere:
+                number = journal(PublicationMatched(now, identity, taken.places, taken.matched))
         except DiskFull as error:
             raise QueueFull(f"the journal's disk is full: {error}") from error
-        if self._matcher.elsewhere:
-            return number
-        matched = PublicationMatched(now, identity, _places(taken), taken.matched)
-        with suppress(DiskFull):  # a restart would match it again
-            number = max(number, journal(matched))
         return number
 
     def journaled(self, number: int, now: float) -> None:
@@ -243,7 +235,7 @@ class Intake:
             _, taken = self._unsynced.popleft()
             identity = taken.publication.message_id
             self._handed[identity] = (now + HAND_ON_SECONDS, taken)
-            self._matcher.owed.owe(taken.publication, taken.clients)
+            self._matcher.owed.owe(taken.publication, by_connector(taken.places))
 
     def done(self, identity: bytes) -> None:
         """The connectors have taken it over, or have had their time: acknowledge."""
@@ -270,7 +262,7 @@ class Intake:
         counts = {i: taken.matched for i, taken in self._taking.items()} | self._recent
         events: list[Event] = [PublicationMatched(0.0, i, b"", n) for i, n in counts.items()]
         owed = self._matcher.owed.remaining()
-        owed += [(taken.publication, _places(taken)) for _, taken in self._unsynced]
+        owed += [(taken.publication, taken.places) for _, taken in self._unsynced]
         for publication, listed in owed:
             identity = publication.message_id
             attributes, payload = publication.attributes, publication.payload
@@ -283,7 +275,3 @@ class Intake:
         if len(self._recent) >= MAX_RECENT:
             del self._recent[next(iter(self._recent))]
         self._recent[identity] = matched
-
-
-def _places(taken: Taken) -> bytes:
-    return b"".join([places(clients, where) for where, clients in taken.clients.items()])

@@ -66,9 +66,9 @@ class PacketRole:
     def left(self, link: Link, peer: Peer, now: float) -> None:
         """A link that had joined is gone."""
 
-    def decode(self, link: Link, message: Message) -> relay.Relayed:
-        """What a message means on this link. Raises Malformed."""
-        return relay.decode(message, self.record)
+    def taken(self, link: Link, message: Message, now: float) -> bool:
+        """Take a message that means something else on this link; False: it is as on all others."""
+        return False
 
     def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
         """Anything but a Hello or a heartbeat."""
@@ -138,7 +138,9 @@ class PacketRole:
 
     def _one(self, link: Link, peer: Peer, message: Message, now: float) -> None:
         try:
-            typed = self.decode(link, message)
+            if peer.node and self.taken(link, message, now):
+                return
+            typed = relay.decode(message, self.record)
             if isinstance(typed, relay.Hello):
                 self._greeted(link, peer, typed, now)
             elif isinstance(typed, relay.Heartbeat):

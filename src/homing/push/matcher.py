@@ -5,8 +5,9 @@ is durable it is handed to the dispatchers. From then on the matcher owes it: un
 connector has taken it over it stays in an outbox, and a matcher that starts again finds in
 its journal what it still owes.
 
-The index is a copy of what connectors hold. A matcher that has not yet heard all of it lets
-publications wait: better a publisher that is late than a subscriber that is missed.
+The index is a copy of what connectors hold: of all of it, or of the tiles that the placement plan
+gives us (homing.push.holdings). For the rest, and until all of ours has been told, other matchers
+are asked (homing.push.surveys, homing.push.neighbours).
 """
 
 from __future__ import annotations
@@ -14,10 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from homing.errors import Malformed, SubscriptionError
-from homing.ids import NODE_ID_BYTES
 from homing.journal.events import (
     Dropped,
     Event,
@@ -30,18 +28,24 @@ from homing.journal.events import (
 )
 from homing.ports import Link, Port
 from homing.push.handover import Handover
+from homing.push.holdings import Holdings, Standing, read_standing
 from homing.push.intake import ACKS, Intake
 from homing.push.links import PacketRole, Peer
+from homing.push.neighbours import PLACE, SWEEP, Neighbours, node_ids
+from homing.push.placement import Plan
 from homing.push.places import by_connector
-from homing.push.ring import Ring, vnode_hashes
-from homing.push.subscription import parse_attributes
-from homing.push.table import Index, Table
-from homing.wire import publish, relay, status
-from homing.wire.packet import STATUS, Message
-from homing.wire.status import Status
+from homing.push.ring import Ring
+from homing.push.surveys import SURVEYS, Surveys
+from homing.push.table import Entry, Index
+from homing.wire import publish, relay
+from homing.wire.packet import Message
 
 RETRY: Final = 0.25
 """Seconds before a connector whose parcels were refused is tried again."""
+AWAY_SECONDS: Final = 24 * 3600.0
+"""A connector that nobody has reached for longer is forgotten: its sessions have expired."""
+MAX_CONNECTORS: Final = 10_000
+"""Known at once; more are not waited for. A view of the fabric is held by every node."""
 RING_PLUGS: Final = frozenset(("ring", "status"))
 _NEVER: Final = frozenset(("malformed", "too-large"))
 """Refusals that no retry can change."""
@@ -59,7 +63,7 @@ class Matcher(PacketRole):
         node: bytes,
         wall: Callable[[], float],
         ids: Callable[[], bytes],
-        index: Index,
+        make_index: Callable[[], Index],
         *,
         dispatchers: Sequence[str],
         matchers: Sequence[str] = (),
@@ -67,6 +71,7 @@ class Matcher(PacketRole):
         token: bytes = b"",
         publish_tokens: Sequence[bytes] = (),
         recovered: Iterable[object] = (),
+        plan: Plan | None = None,
         elsewhere: bool = False,
     ) -> None:
         """`matchers`: the others' status endpoints; `address`: our own, as they are told it.
@@ -76,23 +81,34 @@ class Matcher(PacketRole):
         """
         super().__init__(port, node, wall, token)
         self.ids = ids
-        self.table = Table(index)
+        self.elsewhere = elsewhere
+        self.table = Holdings(node.hex(), make_index)
         self.owed = Handover(self._done)
         self.intake = Intake(self, publish_tokens)
-        self.ready = not dispatchers
-        self.elsewhere = elsewhere
-        self._dispatchers = len(dispatchers)
-        self._behind: dict[Link, set[bytes]] = {}  # dispatcher -> connectors it must still tell of
+        self.surveys = Surveys(self)
+        self.neighbours = Neighbours(self, address)
+        self._dialled = list(dispatchers)
+        self._owned: dict[Link, set[bytes]] = {}  # dispatcher -> its connectors
+        self._seen: dict[bytes, float] = {}  # connector -> when it was last reachable
         self._now = 0.0  # of the call being served, for events told from inside
-        name = node.hex().encode()
-        self._status = Status(name, address.encode(), vnodes=vnode_hashes(name))
-        self.ring = Ring()
-        self.ring.learn(self._status)
         self._recover(recovered)
+        if plan is not None:
+            self.table.follow(plan)
+        self.place(None, 0.0)
         for endpoint in dispatchers:
             port.connect("dispatchers", endpoint)
         for endpoint in matchers:
             port.connect("ring", endpoint)
+
+    @property
+    def ring(self) -> Ring:
+        """The matchers that are there."""
+        return self.neighbours.ring
+
+    @property
+    def ready(self) -> bool:
+        """Whether we can answer for all that is ours."""
+        return self.table.settled
 
     # homing.ports.Role
 
@@ -120,6 +136,10 @@ class Matcher(PacketRole):
             self.owed.retry(key)
         elif key == ACKS:
             self.intake.wake(now)
+        elif key == SURVEYS:
+            self.surveys.wake(now)
+        elif key in (PLACE, SWEEP):
+            self.neighbours.wake(key, now)
         else:
             super().wake(key, now)
 
@@ -129,49 +149,80 @@ class Matcher(PacketRole):
 
     def beat(self, now: float) -> None:
         self.intake.look_around(now)
+        self.neighbours.beat(now)
+        for owned in self._owned.values():
+            self._seen.update(dict.fromkeys(owned, now))
+        for connector in [one for one, at in self._seen.items() if now - at > AWAY_SECONDS]:
+            del self._seen[connector]
+            for entry in self.table.forget(connector):
+                self.tell(SubscriptionRemoved(now, entry.client, entry.connector, entry.name))
 
-    # Other matchers
+    def taken(self, link: Link, message: Message, now: float) -> bool:
+        return link.plug in RING_PLUGS and self.neighbours.taken(link, message, now)
 
-    def decode(self, link: Link, message: Message) -> relay.Relayed:
-        """Between matchers a status message tells of the ring; it changes nothing else."""
-        if link.plug not in RING_PLUGS or message.command != STATUS:
-            return super().decode(link, message)
-        told = status.decode(message)
-        if told.hostname != self.peers[link].node.hex().encode():
-            raise Malformed("a matcher tells of itself only")
-        if self.ring.learn(told):
-            self._tell_ring()
-        return relay.Heartbeat()
+    # The plan
 
-    def _tell_ring(self) -> None:
-        names = [member.hostname.decode("ascii") for member in self.ring.members]
-        self.tell(RingChanged(self._now, self.ring.epoch, msgspec.json.encode(names)))
+    def place(self, ring: Ring | None, now: float) -> None:
+        """Want what is ours now, and have it told to us."""
+        if self.table.place(ring, self._is_informed()):
+            # Those who join later tell all without being asked.
+            for link in self._owned:
+                link.send(relay.Sync(self.ids(), self.node, relay.SYNC_BEGIN).encode())
+        self._settle(now)
+
+    def know(self, connectors: Iterable[bytes], now: float) -> None:
+        """There are these connectors, whether we can reach them or not."""
+        fresh = [one for one in connectors if one not in self.table.connectors]
+        if len(self.table.connectors) + len(fresh) <= MAX_CONNECTORS and self.table.know(fresh):
+            self._seen.update(dict.fromkeys(fresh, now))
+            self.neighbours.announce()
+
+    def tell_standing(self, now: float) -> None:
+        """The journal learns what we hold, so that a later life trusts what it finds there."""
+        self.tell(RingChanged(now, self.ring.epoch, self.table.standing(self.ring)))
+
+    def _is_informed(self) -> bool:
+        """Whether every dispatcher there is has said which connectors it owns."""
+        return len(self._owned) >= len(self._dialled)
+
+    def _settle(self, now: float) -> None:
+        if self.table.settle(self._is_informed()):
+            self.tell_standing(now)
+            self.neighbours.announce()
+            self.neighbours.review(now)
+            self.surveys.look(now)
 
     # Dispatchers
 
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
         """A dispatcher is there, or owns other connectors than before."""
         if link.plug in RING_PLUGS:
-            link.send(self._status.encode())
+            self.neighbours.joined(link, peer)
             return
-        owned = {
-            hello.connectors[at : at + NODE_ID_BYTES]
-            for at in range(0, len(hello.connectors), NODE_ID_BYTES)
-        }
-        # Of a connector that is gone nothing can be told; the journal knows what it had.
-        self._behind[link] = self._behind.get(link, owned) & owned
+        owned = set(node_ids(hello.connectors))
+        before = self._owned.get(link, set())
+        self._owned[link] = owned
+        self.know(owned, now)
+        for share in self.table.shares:
+            share.await_connectors(owned - before)
+        self._excuse(before - owned)
         self.owed.joined(link, hello.connectors)
-        self._look_ready(now)
+        self._settle(now)
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
         if link.plug in RING_PLUGS:
-            others = [p for way, p in self.peers.items() if way.plug in RING_PLUGS]
-            if all(other.node != peer.node for other in others):
-                self.ring.forget(peer.node.hex().encode())
-                self._tell_ring()
+            self.neighbours.left(link, peer, now)
             return
-        self._behind.pop(link, None)
+        self._excuse(self._owned.pop(link, set()))
         self.owed.left(link)
+        self._settle(now)
+
+    def _excuse(self, gone: set[bytes]) -> None:
+        """Of a connector that is gone nothing can be told; the journal knows what it had."""
+        unreachable = gone.difference(*self._owned.values())
+        for share in self.table.shares:
+            share.abort_syncs(gone)
+            share.excuse(unreachable)
 
     def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
         if isinstance(message, relay.Ack):
@@ -179,7 +230,7 @@ class Matcher(PacketRole):
         elif isinstance(message, relay.Nak):
             self._refused(message, now)
         elif isinstance(message, relay.Sync):
-            self._sync(link, message, now)
+            self._sync(message, now)
         elif isinstance(message, relay.Subscribe | relay.Unsubscribe):
             self._change(message, now)
             link.send(relay.Ack(message.message_id).encode())
@@ -216,60 +267,61 @@ class Matcher(PacketRole):
         if changed:  # the connector is the source: what a full disk loses it tells again
             self.tell(SubscriptionSet(now, client, connector, name, change.fields))
 
-    def _sync(self, link: Link, sync: relay.Sync, now: float) -> None:
+    def _sync(self, sync: relay.Sync, now: float) -> None:
         if sync.phase == relay.SYNC_BEGIN:
             self.table.begin_sync(sync.connector)
             return
         for entry in self.table.end_sync(sync.connector):
             self.tell(SubscriptionRemoved(now, entry.client, entry.connector, entry.name))
-        behind = self._behind.get(link)
-        if behind is not None:
-            behind.discard(sync.connector)
-            self._look_ready(now)
-
-    def _look_ready(self, now: float) -> None:
-        """Once every dispatcher has told of every connector it owns; from then on for good."""
-        if self.ready or len(self._behind) < self._dispatchers or any(self._behind.values()):
-            return
-        self.ready = True
-        self.intake.let_in(now)
+        self._settle(now)
 
     # Recovery
 
     def checkpoint(self) -> list[Event]:
         """The events that make what we know and owe anew."""
+        standing = RingChanged(0.0, self.ring.epoch, self.table.standing(self.ring))
         known: list[Event] = [
             SubscriptionSet(0.0, entry.client, entry.connector, entry.name, entry.fields)
             for entry in self.table
         ]
-        return known + self.intake.checkpoint()
+        return [standing, *known, *self.intake.checkpoint()]
 
     def _recover(self, events: Iterable[object]) -> None:
         """What earlier lives knew and owed."""
-        owed: dict[bytes, PublicationAccepted] = {}
+        accepted: dict[bytes, PublicationAccepted] = {}
         matched: dict[bytes, PublicationMatched] = {}
+        entries: dict[tuple[bytes, bytes], Entry] = {}
+        standing: Standing | None = None
         for event in events:
             if isinstance(event, PublicationAccepted):
-                owed[event.id] = event
+                accepted[event.id] = event
                 if self.elsewhere:  # nothing else in this journal will tell of it
                     self.intake.remember(event.id, 0)
             elif isinstance(event, PublicationMatched):
                 matched[event.id] = event
                 self.intake.remember(event.id, event.subscriptions)
             elif isinstance(event, PublicationDone):
-                owed.pop(event.id, None)
+                accepted.pop(event.id, None)
                 matched.pop(event.id, None)
-            elif isinstance(event, SubscriptionSet):
-                self.table.set(event.client, event.connector, event.name, event.fields)
-            elif isinstance(event, SubscriptionRemoved):
-                self.table.remove(event.client, event.connector, event.name)
-        for identity, accepted in owed.items():
-            self._owe_again(accepted, matched.get(identity))
+            elif isinstance(event, RingChanged):
+                standing = read_standing(event.plan) or standing
+            elif isinstance(event, SubscriptionSet | SubscriptionRemoved):
+                _remember(entries, event)
+        self.table.restore(standing, entries.values())
+        for identity, one in accepted.items():
+            if identity in matched:  # otherwise it was never acknowledged, and will come again
+                publication = publish.Publish(one.attrs, one.payload, identity)
+                self.owed.owe(publication, by_connector(matched[identity].clients))
 
-    def _owe_again(self, accepted: PublicationAccepted, matched: PublicationMatched | None) -> None:
-        if matched is not None:
-            clients = by_connector(matched.clients)
-        else:  # the disk filled up between the two: match again
-            count, clients = self.table.match(parse_attributes(accepted.attrs))
-            self.intake.remember(accepted.id, count)
-        self.owed.owe(publish.Publish(accepted.attrs, accepted.payload, accepted.id), clients)
+
+def _remember(
+    entries: dict[tuple[bytes, bytes], Entry], event: SubscriptionSet | SubscriptionRemoved
+) -> None:
+    place = event.client + event.connector
+    if isinstance(event, SubscriptionSet):
+        entries[place, event.name] = Entry(place, event.name, event.fields)
+    elif event.name:
+        entries.pop((place, event.name), None)
+    else:
+        for key in [key for key in entries if key[0] == place]:
+            del entries[key]

@@ -27,6 +27,8 @@ class Index(Protocol):
 
     def match(self, attributes: Mapping[str, Value]) -> Sequence[int]: ...
 
+    def close(self) -> None: ...
+
 
 class Entry(msgspec.Struct, gc=False):
     """One subscription: `place` is client id + connector id, `fields` its JSON."""
@@ -66,16 +68,32 @@ class Table:
         """Those that hold at least one subscriber."""
         return list(self._places)
 
-    def set(self, client: bytes, connector: bytes, name: bytes, fields: bytes) -> bool:
+    def refresh(self, client: bytes, connector: bytes, name: bytes, fields: bytes) -> bool:
+        """The connector names one: whether it is here and exactly this."""
+        number = self._names.get(client + connector, {}).get(name)
+        if number is None or self._entries[number].fields != fields:
+            return False
+        self._refresh(connector, number)
+        return True
+
+    def set(
+        self,
+        client: bytes,
+        connector: bytes,
+        name: bytes,
+        fields: bytes,
+        parsed: Mapping[str, Field] | None = None,
+    ) -> bool:
         """A subscription is now exactly this; False if it was already. SubscriptionError."""
+        if self.refresh(client, connector, name, fields):
+            return False
+        if parsed is None:
+            parsed = parse_fields(fields)
         place = client + connector
         number = self._names.get(place, {}).get(name)
         if number is not None:
             self._refresh(connector, number)
-            if self._entries[number].fields == fields:
-                return False
-        parsed = parse_fields(fields)
-        if number is None:
+        else:
             number = self._add(place, connector, name)
         self.index.replace(number, parsed)
         self._entries[number] = Entry(place, name, fields)
@@ -97,6 +115,10 @@ class Table:
             for number in self._names[place].values()
         }
 
+    def abort_sync(self, connector: bytes) -> None:
+        """The sync will not come to its end: nothing is gone for not being named."""
+        self._stale.pop(connector, None)
+
     def end_sync(self, connector: bytes) -> list[Entry]:
         """What the connector did not name is gone; returned."""
         stale = self._stale.pop(connector, {})
@@ -107,11 +129,20 @@ class Table:
 
     def match(self, attributes: Mapping[str, Value]) -> tuple[int, dict[bytes, bytes]]:
         """How many subscriptions match, and the clients concerned per connector, each once."""
+        count, listed = self.find(attributes)
+        return count, by_connector(listed)
+
+    def find(self, attributes: Mapping[str, Value]) -> tuple[int, bytes]:
+        """The same with one list of places, each once, those of a connector together."""
         numbers = self.index.match(attributes)
         entries = self._entries
         found = dict.fromkeys([entries[number].place for number in numbers])
         listed = sorted(found, key=_connector_of) if len(self._places) > 1 else found
-        return len(numbers), by_connector(b"".join(listed))
+        return len(numbers), b"".join(listed)
+
+    def close(self) -> None:
+        """Nothing more is asked of it."""
+        self.index.close()
 
     def _add(self, place: bytes, connector: bytes, name: bytes) -> int:
         self._last += 1

@@ -48,3 +48,6 @@ class Oracle:
     def match_batch(self, rows: Sequence[Mapping[str, Value]]) -> list[list[int]]:
         """The answer of `match` for each row."""
         return [self.match(row) for row in rows]
+
+    def close(self) -> None:
+        """As an index with threads has it."""

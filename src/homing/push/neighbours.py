@@ -1,0 +1,229 @@
+"""A matcher among the others: the ring, who holds which tiles, and the plan they all follow.
+
+Matchers tell each other in status messages: that they are there, which tiles they can answer
+for, the newest plan they know. A link that opens or closes changes the ring at once, so who is
+asked follows within a round trip. Shares move slowly: only when the ring has been at rest for
+STEADY seconds does anybody stand in for a matcher that is gone, so a restart moves nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from homing.errors import Malformed, SubscriptionError
+from homing.ids import NODE_ID_BYTES
+from homing.ports import Link
+from homing.push.links import Peer
+from homing.push.placement import EVERYWHERE, Plan, Tile, dump_plan, load_plan
+from homing.push.ring import Ring, vnode_hashes
+from homing.push.subscription import parse_attributes
+from homing.wire import inquiry, relay, status
+from homing.wire.packet import ACK, NAK, PUSH, STATUS, Message
+
+if TYPE_CHECKING:
+    from homing.push.matcher import Matcher
+
+STEADY: Final = 3.0
+"""Seconds the ring must be at rest before shares move: longer than a restart takes."""
+SWEEP_PAUSE: Final = 0.01
+"""Between two goes at dropping what was given up."""
+PLACE: Final = "place"
+SWEEP: Final = "sweep"
+
+
+class Neighbour:
+    """Another matcher: the links to it, what it says it holds, what it was asked."""
+
+    __slots__ = ("asked", "holds", "links")
+
+    def __init__(self) -> None:
+        self.links: list[Link] = []
+        self.holds: set[tuple[bytes, Tile]] = set()
+        self.asked = 0  # questions under way: the least asked is asked next
+
+
+class Neighbours:
+    """Other matchers by name, the ring, and our own part in the plan."""
+
+    def __init__(self, matcher: Matcher, address: str) -> None:
+        """`address`: our own, as others are told it."""
+        self._matcher = matcher
+        self._me = matcher.node.hex()
+        self._address = address.encode()
+        self._others: dict[str, Neighbour] = {}
+        self._told: dict[tuple[bytes, Tile], set[str]] = {}
+        self.ring = Ring([self._me])
+        self._begun = False
+        self.answers = 0  # questions ever answered, for the metrics
+
+    # Links
+
+    def joined(self, link: Link, peer: Peer) -> None:
+        """A matcher is there: tell it all."""
+        neighbour = self._others.setdefault(peer.node.hex(), Neighbour())
+        if link not in neighbour.links:
+            neighbour.links.append(link)
+        link.send(self._status(plan=True))
+
+    def left(self, link: Link, peer: Peer, now: float) -> None:
+        """A link is gone; with its last link the matcher is."""
+        name = peer.node.hex()
+        neighbour = self._others.get(name)
+        if neighbour is None or link not in neighbour.links:
+            return
+        neighbour.links.remove(link)
+        if not neighbour.links:
+            del self._others[name]
+            self._hear(name, set(), neighbour.holds)
+            if self.ring.forget(name.encode()):
+                self._ring_changed(now)
+        # What was asked over this link is not answered any more, whatever others there are.
+        self._matcher.surveys.lost(name, now)
+
+    def taken(self, link: Link, message: Message, now: float) -> bool:
+        """Whether a message is of those that only matchers have for each other."""
+        if message.command == STATUS:
+            self._heard(link, status.decode(message), now)
+        elif message.command == PUSH:
+            self._question(link, inquiry.decode_question(message))
+        elif message.command == ACK:
+            self._matcher.surveys.answered(inquiry.decode_answer(message), now)
+        elif message.command == NAK and relay.MESSAGE_ID in message.items:
+            self._matcher.surveys.refused(relay.id_of(message.items), now)
+        else:
+            return False
+        return True
+
+    def _question(self, link: Link, question: inquiry.Question) -> None:
+        share = self._matcher.table.share(question.plan)
+        if share is None or not share.held.issuperset(question.tiles):
+            link.send(relay.Nak(question.question_id, "no-service that is not held here").encode())
+            return
+        try:
+            attributes = parse_attributes(question.attributes)
+        except SubscriptionError as error:
+            raise Malformed(str(error)) from error
+        count, places = share.match(question.tiles, attributes)
+        self.answers += 1
+        for part in inquiry.answers(question.question_id, count, places):
+            link.send(part.encode())
+
+    # Who holds what
+
+    def choose(self, plan: bytes, tile: Tile, avoided: set[str]) -> str | None:
+        """The least asked of those that hold a tile."""
+        names = self._told.get((plan, tile), set()) - avoided
+        others = self._others
+        return min(names, key=lambda name: (others[name].asked, name)) if names else None
+
+    def send(self, name: str, message: bytes) -> None:
+        """Ask a matcher something."""
+        neighbour = self._others[name]
+        neighbour.asked += 1
+        neighbour.links[-1].send(message)
+
+    def answered(self, name: str) -> None:
+        """A question to it is over."""
+        if name in self._others:
+            self._others[name].asked -= 1
+
+    def doubt(self, name: str, plan: bytes, tiles: list[Tile]) -> None:
+        """It does not hold these, whatever it said before; it may say so again."""
+        neighbour = self._others.get(name)
+        if neighbour is not None:
+            self._hear(name, neighbour.holds - {(plan, tile) for tile in tiles}, neighbour.holds)
+
+    def _heard(self, link: Link, told: status.Status, now: float) -> None:
+        name = self._matcher.peers[link].node.hex()
+        if told.hostname != name.encode():
+            raise Malformed("a matcher tells of itself only")
+        moved = self.ring.learn(told)
+        neighbour = self._others[name]
+        holds = {(plan, tile) for plan, tiles in told.holdings.items() for tile in tiles}
+        self._hear(name, holds, neighbour.holds)
+        if told.plan:
+            self.follow(load_plan(told.plan), now)
+        elif told.holdings and max(told.holdings) < self._matcher.table.newest.name:
+            link.send(self._status(plan=True))
+        self._matcher.know(node_ids(told.connectors), now)
+        if moved:
+            self._ring_changed(now)
+        self.review(now)
+        self._matcher.surveys.look(now)
+
+    def _hear(
+        self, name: str, holds: set[tuple[bytes, Tile]], before: set[tuple[bytes, Tile]]
+    ) -> None:
+        for key in before - holds:
+            names = self._told.get(key, set())
+            names.discard(name)
+            if not names:
+                self._told.pop(key, None)
+        for key in holds - before:
+            self._told.setdefault(key, set()).add(name)
+        if name in self._others:
+            self._others[name].holds = holds
+
+    # Our part
+
+    def follow(self, plan: Plan, now: float) -> bool:
+        """Follow a newer plan, and pass it on; False if ours is as new."""
+        if not self._matcher.table.follow(plan):
+            return False
+        self._matcher.place(None, now)
+        self._matcher.port.later(now + STEADY, PLACE)
+        self.announce(plan=True)
+        return True
+
+    def announce(self, *, plan: bool = False) -> None:
+        """Tell all others what we hold now."""
+        message = self._status(plan=plan)
+        for neighbour in self._others.values():
+            neighbour.links[-1].send(message)
+
+    def review(self, now: float) -> None:
+        """Give up what others have taken over."""
+        table = self._matcher.table
+        if table.review(self.ring, self._told):
+            self._matcher.place(None, now)
+            self._matcher.port.later(now + STEADY, PLACE)
+            self._matcher.port.later(now + SWEEP_PAUSE, SWEEP)
+            self._matcher.tell_standing(now)
+            self.announce(plan=True)
+
+    def beat(self, now: float) -> None:
+        """Say again what we hold: of two links to a matcher one may have told it too late."""
+        if not self._begun:
+            self._begun = True
+            self._matcher.port.later(now + STEADY, PLACE)
+        self.announce()
+
+    def wake(self, key: object, now: float) -> None:
+        """The ring is at rest, or there is more to drop."""
+        if key == PLACE:
+            self._matcher.place(self.ring, now)
+            self.review(now)
+        elif self._matcher.table.sweep():
+            self._matcher.port.later(now + SWEEP_PAUSE, SWEEP)
+
+    def _ring_changed(self, now: float) -> None:
+        self._matcher.port.later(now + STEADY, PLACE)
+        self._matcher.tell_standing(now)
+
+    def _status(self, *, plan: bool) -> bytes:
+        table = self._matcher.table
+        newest = table.coming or table.newest.plan
+        name = self._me.encode()
+        return status.Status(
+            name,
+            self._address,
+            vnodes=vnode_hashes(name),
+            holdings={share.name: sorted(share.held) for share in table.shares},
+            plan=dump_plan(newest) if plan and newest != EVERYWHERE else b"",
+            connectors=b"".join(table.connectors),
+        ).encode()
+
+
+def node_ids(data: bytes) -> list[bytes]:
+    """The ids in a concatenated list of them."""
+    return [data[at : at + NODE_ID_BYTES] for at in range(0, len(data), NODE_ID_BYTES)]
