@@ -129,7 +129,7 @@ def _broker(broker: Broker) -> Iterator[Sample]:
         yield Sample(FREE, labels, service.free)
         yield Sample(TIMES, labels, service.times.histogram())
     for peer in broker.federation.peers.values():
-        labels = (_text(peer.known_as),)
+        labels = (_text(peer.name),)
         yield Sample(PEER_UP, labels, peer.link is not None)
         yield Sample(PEER_HOLDS, labels, len(peer.held))
 

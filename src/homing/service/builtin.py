@@ -43,7 +43,7 @@ def _services(core: DispatchCore, body: bytes) -> bytes:
 
 def _one_service(core: DispatchCore, name: bytes) -> dict[str, Any]:
     service = core.services.get(name)
-    peers = [_text(p.known_as) for p in core.federation.peers.values() if name in p.capacity]
+    peers = [_text(p.name) for p in core.federation.peers.values() if name in p.capacity]
     if service is None:
         return {"workers": 0, "free": 0, "waiting": 0, "live": 0, "peers": peers}
     return {
@@ -75,7 +75,7 @@ def _peers(core: DispatchCore, body: bytes) -> bytes:
     """Every peer: reachable or not, what it published, what it holds of ours."""
     return _json(
         {
-            _text(peer.known_as): {
+            _text(peer.name): {
                 "reachable": peer.link is not None,
                 "idle": peer.idle,
                 "services": {_text(name): free for name, free in peer.capacity.items()},

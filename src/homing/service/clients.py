@@ -10,34 +10,31 @@ from homing.service.decisions import MAJORDOMO, Decision
 from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
-from homing.wire.frames import frame
-from homing.wire.mdp_messages import Dialect, Kind, Nak, PeerNak
+from homing.wire.frames import MORE, frame
+from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerNak, Request
 from homing.wire.tasks import Task
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
 
 FINAL = Kind.FINAL
+# No message begins with these flags.
+_NO_IMAGE = b"\xff"
 
 
 class MdpClient(Asker):
     """A Majordomo client; its dialect is its class."""
 
-    __slots__ = ("_broker", "_id")
+    __slots__ = ("_broker",)
 
     dialect = Dialect.D0X
 
     def __init__(self, broker: Broker, link: Link) -> None:
         super().__init__(link)
         self._broker = broker
-        self._id = link.peer
-
-    @property
-    def name(self) -> bytes:
-        return self._id
 
     def address(self, pending: Pending) -> bytes:
-        return self._id + pending.envelope
+        return self.name + pending.envelope
 
     def receive(self, image: bytes, now: float) -> None:
         """C1: one request; where policy is asked of router processes, one of them reads it first."""
@@ -66,22 +63,58 @@ class MdpClient(Asker):
             self._broker.record.malformed += 1
             self.protest(b"malformed " + str(error).encode())
             return
+        self._note(image, request, options)
         self._broker.admit(
             self, request.service, request.data, request.envelope, options, now, "", verdict
         )
+
+    def _note(self, image: bytes, request: Request, options: Options | None) -> None:
+        """Learn from a request that was read what the next ones may begin with."""
 
     def protest(self, reason: bytes) -> None:
         """Refuse what could not even be read; only `0X` has words for that."""
 
     def closed(self, now: float) -> None:
         """Answers go nowhere from now on; a client with a name of its own may come back."""
-        self._broker.client_gone(self, self._id)
+        self._broker.client_gone(self, self.name)
 
 
 class Client0X(MdpClient):
-    """Gets a NAK for every refusal; may send an envelope with options."""
+    """Gets a NAK for every refusal; may send an envelope with options.
 
-    __slots__ = ()
+    Most requests are for the service of the one before, with the same options: they begin with
+    the same bytes, so that the rest need not be read.
+    """
+
+    __slots__ = ("_asks", "_head", "_options", "_wishes")
+
+    def __init__(self, broker: Broker, link: Link) -> None:
+        super().__init__(broker, link)
+        self._asks = b""  # the service of the last request that was read
+        self._head = _NO_IMAGE  # `[] [MDPC0X] [service]` of that
+        self._wishes = _NO_IMAGE  # the beginning of its envelope, up to the id
+        self._options: Options | None = None  # what that asks for
+
+    def receive(self, image: bytes, now: float) -> None:
+        broker, head = self._broker, self._head
+        service = broker.core.services.get(self._asks)
+        if service is not None and not broker.guards:
+            if image.startswith(head):
+                broker.take_on(self, service, image[len(head) :], b"", None, now)
+                return
+            start = image[1] + 2
+            if image.startswith(self._wishes) and image.startswith(head, start):
+                data, envelope = image[start + len(head) :], image[2:start]
+                broker.take_on(self, service, data, envelope, self._options, now)
+                return
+        super().receive(image, now)
+
+    def _note(self, image: bytes, request: Request, options: Options | None) -> None:
+        self._asks = request.service
+        self._head = mdp.request_head(Dialect.D0X, request.service)
+        if options is not None and image[0] == MORE:
+            self._wishes = image[: mdp.WISHES_END]
+            self._options = options
 
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         link = self.link
@@ -156,10 +189,6 @@ class Origin(Asker):
         super().__init__(link)
         self._broker = broker
         self.origin = link.peer
-
-    @property
-    def name(self) -> bytes:
-        return self.origin
 
     def address(self, pending: Pending) -> bytes:
         return pending.envelope

@@ -64,45 +64,40 @@ class DispatchCore:
         pending.asker.outstanding += 1
         self.record.accepted(pending, now)
         if service.idle:
-            holder: Holder | None = next(iter(service.idle))
+            self._employ(service.idle, pending, now)
+        elif self.anyone:
+            self._employ(self.anyone, pending, now)
         else:
-            holder = self._elsewhere(pending, service)
-        if holder is not None:
-            self._hand(holder, pending, now)
-        elif pending.asker.origin:
-            self._refuse_repost(pending, now)
-            return
-        elif not self._wait(pending, now):
-            return
+            peer = None if pending.asker.origin else self.federation.choose(service.name)
+            if peer is not None:
+                self._repost(peer, pending, now)
+            elif not self._wait(pending, now):
+                return
         self.deadlines.add(pending)
 
-    def _elsewhere(self, pending: Pending, service: Service) -> Holder | None:
-        """A worker for any service, or, for our own clients, a peer."""
-        if self.anyone:
-            return next(iter(self.anyone))
-        if pending.asker.origin:
-            return None
-        return self.federation.choose(service.name)
-
     def _wait(self, pending: Pending, now: float) -> bool:
-        """Queue it, unless that breaks a limit."""
-        service, policy = pending.service, pending.service.policy
+        """Queue it, unless that breaks a limit or it is a repost: its origin knows other places."""
+        service, size = pending.service, len(pending.data)
+        policy = service.policy
+        if pending.asker.origin:
+            self._refuse_repost(pending, now)
+            return False
         if (
             service.waiting >= policy.max_waiting
-            or service.waiting_bytes + len(pending.data) > policy.max_waiting_bytes
-            or self.waiting_bytes + len(pending.data) > self.policy.max_waiting_bytes
+            or service.waiting_bytes + size > policy.max_waiting_bytes
+            or self.waiting_bytes + size > self.policy.max_waiting_bytes
         ):
             self.refuse(pending, b"queue-full %d wait" % service.waiting, now)
             return False
         if not service.workers and pending.asker.hears_refusals and not self.served(service):
             pending.due = min(pending.deadline, now + policy.absent_grace)
         service.put(pending)
-        self.waiting_bytes += len(pending.data)
-        self._hungry[service] = None
+        self.waiting_bytes += size
+        if service.waiting == 1:
+            self._hungry[service] = None
         return True
 
     def _refuse_repost(self, pending: Pending, now: float) -> None:
-        """Reposts never wait here: their origin knows other places."""
         if pending.service.workers:
             self.refuse(pending, b"queue-full no idle worker", now)
         else:
@@ -114,19 +109,18 @@ class DispatchCore:
 
     # --- holders ------------------------------------------------------------------------------
 
-    def _hand(self, holder: Holder, pending: Pending, now: float) -> None:
-        """Give a request to whoever has room for it."""
-        if isinstance(holder, Worker):
-            pool = holder.pool
-            holder.room -= 1
-            if pool is not None:
-                if holder.room:
-                    pool.move_to_end(holder)
-                else:
-                    del pool[holder]
-        else:
-            self.record.reposted(pending, holder, now)
-        self._give(holder, pending, now)
+    def _employ(self, pool: OrderedDict[Worker, None], pending: Pending, now: float) -> None:
+        """Give a request to the worker of a pool that has idled longest."""
+        worker, _ = pool.popitem(last=False)
+        worker.room -= 1
+        if worker.room:
+            pool[worker] = None
+        self._give(worker, pending, now)
+
+    def _repost(self, peer: Peer, pending: Pending, now: float) -> None:
+        """Give one of our own clients' requests to a peer."""
+        self.record.reposted(pending, peer, now)
+        self._give(peer, pending, now)
 
     def _give(self, holder: Holder, pending: Pending, now: float) -> None:
         pending.state = HELD
@@ -195,15 +189,17 @@ class DispatchCore:
     def pump(self, service: Service, now: float) -> None:
         """Hand out what waits as long as anybody can take it."""
         while service.waiting:
-            holder: Holder | None = next(iter(service.idle), None) or next(iter(self.anyone), None)
-            if holder is None:
-                holder = self.federation.choose(service.name)
-            if holder is None:
+            pool = service.idle or self.anyone
+            peer = None if pool else self.federation.choose(service.name)
+            if not pool and peer is None:
                 return
             pending = self._next(service, now)
             if pending is None:
                 return
-            self._hand(holder, pending, now)
+            if peer is None:
+                self._employ(pool, pending, now)
+            else:
+                self._repost(peer, pending, now)
 
     def pump_hungry(self, now: float) -> None:
         """Peers changed: see what of all that waits can go now."""
@@ -233,7 +229,11 @@ class DispatchCore:
                 continue
             if service in self._hungry:
                 self._hungry.move_to_end(service)
-            self._hand(worker, pending, now)
+            del self.anyone[worker]
+            worker.room -= 1
+            if worker.room:
+                self.anyone[worker] = None
+            self._give(worker, pending, now)
 
     # --- answers come -------------------------------------------------------------------------
 

@@ -19,22 +19,16 @@ ANY = b"*"
 class Peer(Holder):
     """Another broker, as a holder of reposted requests."""
 
-    __slots__ = ("_broker", "_heads", "capacity", "endpoints", "heard", "idle", "known_as")
+    __slots__ = ("_broker", "_heads", "capacity", "endpoints", "heard", "idle")
 
-    def __init__(self, known_as: bytes, broker: bytes, endpoints: tuple[str, str]) -> None:
-        super().__init__(None)
-        self.known_as = known_as
+    def __init__(self, name: bytes, broker: bytes, endpoints: tuple[str, str]) -> None:
+        super().__init__(None, name)
         self.endpoints = endpoints  # its cloudfe, its statebe
         self.capacity: dict[bytes, int] = {}
         self.idle = 0
         self.heard = float("-inf")  # when it last published
         self._broker = broker  # our own name: the origin of what we repost
         self._heads: dict[bytes, bytes] = {}
-
-    @property
-    def name(self) -> bytes:
-        """For the journal."""
-        return self.known_as
 
     def hand(self, pending: Pending) -> None:
         """B3: repost it."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from homing.metrics import Histogram
 
-MAX_MICROSECONDS: Final = (1 << 36) - 1
+MAX_SECONDS: Final = ((1 << 36) - 1) / 1e6
 """19 hours, longer than any deadline; longer ones count as that. Bounds the list at 8 KB."""
 
 
@@ -25,13 +25,13 @@ class Latency:
 
     def observe(self, seconds: float) -> None:
         """Count one duration; a negative one (a clock that jumped) counts as zero."""
-        if seconds < 0.0:
-            seconds = 0.0
+        if not 0.0 <= seconds <= MAX_SECONDS:
+            seconds = MAX_SECONDS if seconds > 0.0 else 0.0
         self.total += seconds
         # homing.metrics.bucket_of, written out: a call would cost more than all of it.
-        index = min(int(seconds * 1e6), MAX_MICROSECONDS)
-        shift = index.bit_length() - 6
-        if shift > 0:
+        index = int(seconds * 1e6)
+        if index >= 64:
+            shift = index.bit_length() - 6
             index = shift * 32 + (index >> shift)
         counts = self.counts
         if index >= len(counts):

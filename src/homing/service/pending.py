@@ -58,7 +58,7 @@ class Pending:
         self.handed = now
         self.priority = 4
         self.state = WAITING
-        self.streams = False  # the asker takes parts as they come
+        self.streams = asker.takes_parts  # the asker takes parts as they come
         self.holder: Holder | None = None
         self.attempts = 0
         self.partials = 0
@@ -70,7 +70,7 @@ class Pending:
 class Asker:
     """Whoever a request came from: a client of some dialect, or the peer that reposted it."""
 
-    __slots__ = ("link", "outstanding")
+    __slots__ = ("link", "name", "outstanding")
 
     hears_refusals = True
     """Whether the dialect has a NAK; without one a refusal is silence."""
@@ -81,12 +81,8 @@ class Asker:
 
     def __init__(self, link: Link) -> None:
         self.link: Link | None = link  # None: gone, answers go nowhere
+        self.name = link.peer
         self.outstanding = 0
-
-    @property
-    def name(self) -> bytes:
-        """For the journal."""
-        return self.link.peer if self.link is not None else b""
 
     def address(self, pending: Pending) -> bytes:
         """The `[client]` frame that holders see."""
@@ -104,17 +100,13 @@ class Asker:
 class Holder:
     """Whoever may hold requests: a worker of some dialect, or a peer."""
 
-    __slots__ = ("held", "link", "serial")
+    __slots__ = ("held", "link", "name", "serial")
 
-    def __init__(self, link: Link | None) -> None:
+    def __init__(self, link: Link | None, name: bytes) -> None:
         self.link = link
+        self.name = name
         self.held: dict[bytes, Pending] = {}  # by the address that its answer will carry
         self.serial = 0
-
-    @property
-    def name(self) -> bytes:
-        """For the journal."""
-        return self.link.peer if self.link is not None else b""
 
     def hand(self, pending: Pending) -> None:
         """Take hold of a request and send it."""

@@ -15,6 +15,7 @@ from homing.service.pending import DONE, WAITING, Pending
 from homing.service.policy import ServicePolicy
 from homing.service.worker_pool import Worker
 from homing.wire import mdp
+from homing.wire.frames import prefix
 from homing.wire.mdp_messages import Dialect, Kind
 
 _SWEEP_FLOOR = 64
@@ -34,6 +35,7 @@ class Service:
         "policy",
         "report_0x",
         "times",
+        "told_0x",
         "waiting",
         "waiting_bytes",
         "work_0x",
@@ -51,6 +53,7 @@ class Service:
         self.times = Latency()  # from acceptance to the answer
         self.work_0x = mdp.work_head(Dialect.D0X, name)
         self.report_0x = mdp.report_head(Dialect.D0X, Kind.FINAL, name)
+        self.told_0x = prefix((b"", name))  # what follows `[client]` in an answer
         self._lanes: dict[int, deque[Pending]] = {}
         self._mask = 0  # bit n: lane n has places
         self._dead = 0

@@ -72,18 +72,20 @@ class Record:
         self.answers += 1
         if self._journal is not None:
             remote = isinstance(holder, Peer)
-            self._write(
-                RequestAnswered(
-                    now,
-                    pending.number,
-                    b"" if remote else holder.name,
-                    size,
-                    pending.handed - pending.accepted,
-                    pending.attempts,
-                    pending.partials,
-                    holder.name if remote else b"",
-                )
+            event = RequestAnswered(
+                now,
+                pending.number,
+                b"" if remote else holder.name,
+                size,
+                pending.handed - pending.accepted,
+                pending.attempts,
+                pending.partials,
+                holder.name if remote else b"",
             )
+            try:
+                self._journal(event)
+            except DiskFull:
+                self.unwritten += 1
 
     def refused(self, pending: Pending, reason: bytes, now: float) -> None:
         code = reason.split(b" ", 1)[0]
@@ -124,10 +126,10 @@ class Record:
         self._write(WorkerLeft(now, worker.name, service, reason))
 
     def peer_reached(self, peer: Peer, now: float) -> None:
-        self._write(MemberJoined(now, peer.known_as, b"broker", peer.endpoints[0].encode()))
+        self._write(MemberJoined(now, peer.name, b"broker", peer.endpoints[0].encode()))
 
     def peer_lost(self, peer: Peer, reason: bytes, now: float) -> None:
-        self._write(MemberLeft(now, peer.known_as, b"broker", reason))
+        self._write(MemberLeft(now, peer.name, b"broker", reason))
 
     def stopped(self, now: float) -> None:
         self._write(NodeStopped(now, b"drained"))

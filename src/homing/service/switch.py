@@ -72,6 +72,7 @@ class Broker:
         self.policy = policy
         self.group = group
         self.router = Router(access, route)
+        self.guards = self.router.guards
         self.access = access
         self.federation = Federation(name, dict(peers or {}), seed)
         self.record = Record(port.journal if journal else None)
@@ -79,7 +80,7 @@ class Broker:
         self._port = port
         self._state_every = state_every
         self.pool = RouterPool(port) if routers else None
-        self.asks_routers = routers and self.router.guards
+        self.asks_routers = routers and self.guards
         self._stopped = False
         self._ids = 0
         self._new_id = new_id or self._count_id
@@ -91,8 +92,8 @@ class Broker:
         self._publish_at = 0.0
         self._sweep_at = 0.0
         for peer in self.federation.peers.values():
-            port.connect(f"cloudbe/{peer.known_as.decode()}", peer.endpoints[0])
-            port.connect(f"statefe/{peer.known_as.decode()}", peer.endpoints[1])
+            port.connect(f"cloudbe/{peer.name.decode()}", peer.endpoints[0])
+            port.connect(f"statefe/{peer.name.decode()}", peer.endpoints[1])
         port.later(0.0, "tick")
 
     # --- homing.ports.Role ----------------------------------------------------------------------
@@ -174,22 +175,33 @@ class Broker:
         """
         if verdict is not None and not verdict.reason:
             name = verdict.service
-        core = self.core
-        service = core.services.get(name)
-        if service is None or (verdict.reason if verdict is not None else self.router.guards):
+        service = self.core.services.get(name)
+        if service is None or (verdict.reason if verdict is not None else self.guards):
             service = self._enter(asker, name, data, envelope, now, message_id, verdict)
             if service is None:
                 return
+        self.take_on(asker, service, data, envelope, options, now, message_id)
+
+    def take_on(
+        self,
+        asker: Asker,
+        service: Service,
+        data: bytes,
+        envelope: bytes,
+        options: Options | None,
+        now: float,
+        message_id: str = "",
+    ) -> None:
+        """A request for a known service that may be asked for: into the core, within the limits."""
         pending = Pending(asker, service, data, envelope, now, now + service.policy.timeout)
-        pending.streams = asker.takes_parts
         if message_id:
             pending.message_id = message_id
         if options is not None:
             pending.priority = options.priority
-            pending.streams = asker.takes_parts or options.partials
+            pending.streams = pending.streams or options.partials
             if options.timeout_ms:
                 pending.deadline = pending.due = now + options.timeout_ms / 1000
-        policy = self.policy
+        core, policy = self.core, self.policy
         if core.draining:
             self.turn_away(pending, b"shutting-down", now)
         elif len(data) > policy.max_body:

@@ -19,16 +19,11 @@ if TYPE_CHECKING:
 class TaskClient(Asker):
     """A link on taskfe. A pending's envelope is the ZeroMQ envelope as it came."""
 
-    __slots__ = ("_broker", "_id")
+    __slots__ = ("_broker",)
 
     def __init__(self, broker: Broker, link: Link) -> None:
         super().__init__(link)
         self._broker = broker
-        self._id = link.peer
-
-    @property
-    def name(self) -> bytes:
-        return self._id
 
     def address(self, pending: Pending) -> bytes:
         return pending.message_id.encode()

@@ -18,7 +18,7 @@ class Worker(Holder):
     __slots__ = ("credit", "pool", "room", "seen", "service")
 
     def __init__(self, link: Link, credit: int, now: float) -> None:
-        super().__init__(link)
+        super().__init__(link, link.peer)
         self.credit = credit
         self.room = credit
         self.seen = now

@@ -9,10 +9,13 @@ from homing.ports import Link
 from homing.service.pending import Pending
 from homing.service.worker_pool import Worker
 from homing.wire import mdp
-from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Ready
+from homing.wire.frames import MORE
+from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
+
+FINAL = Kind.FINAL
 
 
 class MdpWorker(Worker):
@@ -77,6 +80,23 @@ class Worker0X(MdpWorker):
 
     tells_origin = True
 
+    def receive(self, image: bytes, now: float) -> None:
+        """Nearly always W4 for its service: then only the address has to be cut out."""
+        service = self.service
+        if (
+            service is not None
+            and image.startswith(mdp.REPORT_LOCAL)
+            and image[_SIZE_AT - 1] == MORE
+        ):
+            end = _SIZE_AT + 1 + image[_SIZE_AT]
+            told = service.told_0x
+            if image.startswith(told, end):
+                self.seen = now
+                address, data = image[_SIZE_AT + 1 : end], image[end + len(told) :]
+                self._broker.core.answer(self, address, b"", FINAL, data, now, b"")
+                return
+        super().receive(image, now)
+
     def hand(self, pending: Pending) -> None:
         address = self.keep(pending)
         origin = pending.asker.origin
@@ -118,6 +138,7 @@ class Worker02(MdpWorker):
             self.link.send(_WORK_02 + address + pending.data)
 
 
+_SIZE_AT = len(mdp.REPORT_LOCAL) + 1  # of the size of an answer's `[client]`, behind its flags
 _WORK_01 = mdp.work_head(Dialect.D01, b"")
 _WORK_02 = mdp.work_head(Dialect.D02, b"")
 

@@ -70,7 +70,7 @@ _FROM_CLIENT_02: Final = frame(b"MDPC02", True) + b"\x01\x01"
 _FROM_WORKER_0X: Final = EMPTY + frame(b"MDPW0X", True)
 _FROM_WORKER_01: Final = EMPTY + frame(b"MDPW01", True)
 _FROM_WORKER_02: Final = frame(b"MDPW02", True)
-_REPORT_LOCAL: Final = _FROM_WORKER_0X + frame(W_REPORT_LOCAL, True)
+REPORT_LOCAL: Final = _FROM_WORKER_0X + frame(W_REPORT_LOCAL, True)
 _REPLY_01: Final = _FROM_WORKER_01 + frame(W_REPORT, True)
 _FINAL_02: Final = _FROM_WORKER_02 + frame(W02_FINAL, True)
 
@@ -161,7 +161,7 @@ def read_to_client(image: bytes) -> Report | Nak:
 
 def read_from_worker(image: bytes) -> Ready | Answer | Heartbeat | Disconnect:
     """W1, W4, W5, W6 in any dialect."""
-    if image.startswith(_REPORT_LOCAL):
+    if image.startswith(REPORT_LOCAL):
         address, at = read_address(image, 13)
         service, at = read_service(image, at)
         return Answer(D0X, FINAL, address, service, image[at:])
@@ -267,6 +267,8 @@ def _read_work_0x(image: bytes) -> Work:
 # --- envelope options -----------------------------------------------------------------------
 
 _OPTIONS_BYTES: Final = 8
+WISHES_END: Final = 2 + _OPTIONS_BYTES
+"""Where the options end in the image of a request whose envelope has them: the id follows."""
 PRIORITIES: Final = 10
 DEFAULT_PRIORITY: Final = 4
 
