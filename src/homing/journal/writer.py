@@ -134,9 +134,13 @@ class Journal:
         return number
 
     def _ring(self) -> None:
-        """Once a group: wake the thread, and where nothing is waited for say so next turn."""
+        """Once a group: wake the thread, and where nothing is waited for say so next turn.
+
+        The bell rings when this turn of the loop is over: all that it appends is one group, and
+        the thread does not ask for the interpreter in the middle of it.
+        """
         self._rung = True
-        self._bell.set()
+        self._notify(self._bell.set)
         if self._instant and not self._owed:
             self._owed = True
             self._post(self._tell_instantly)
