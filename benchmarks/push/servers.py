@@ -21,6 +21,7 @@ UP = "homing up"
 NATS, REDIS, MOSQUITTO = "nats-server", "redis", "mosquitto"
 
 PUBLISHERS, STATUS, DISPATCHER, CONNECTOR, SUBSCRIBERS, AUTHORITY = range(7001, 7007)
+PORTS = range(5555, 7009)  # of all nodes, and those between
 KINDS = {
     "connector": CONNECTOR,
     "dispatcher": DISPATCHER,
@@ -57,7 +58,7 @@ def nodes(python_path: str) -> Start:
 
     @contextlib.contextmanager
     def start() -> Iterator[Running]:
-        offset = free_offset()
+        offset = free_offset(PORTS)
         with tempfile.TemporaryDirectory() as data, contextlib.ExitStack() as stack:
             flags = ["--port-offset", str(offset), "--data", data]
             pids = [
@@ -81,7 +82,7 @@ def up(python_path: str) -> Start:
 
     @contextlib.contextmanager
     def start() -> Iterator[Running]:
-        offset = free_offset()
+        offset = free_offset(PORTS)
         with tempfile.TemporaryDirectory() as data:
             argv = [*_homing(), "up", "--port-offset", str(offset), "--data", data]
             env = _env(python_path)

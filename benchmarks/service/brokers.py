@@ -102,14 +102,14 @@ def federation(python_path: str) -> Iterator[Running]:
         yield Running((*one.pids, *two.pids), one.fe, two.be)
 
 
-def free_offset() -> int:
-    """A port offset under which every port of a broker is free.
+def free_offset(ports: range = BROKER_PORTS) -> int:
+    """A port offset under which every port of a broker, or of another node, is free.
 
     Below the range that the system gives to outgoing connections, of which a benchmark has many.
     """
     while True:
         offset = random.randrange(5000, 26_000)
-        if all(_free(port + offset) for port in BROKER_PORTS):
+        if all(_free(port + offset) for port in ports):
             return offset
 
 
