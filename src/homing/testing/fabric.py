@@ -169,7 +169,7 @@ class _Nodes:
             self._start(hosts)
             self._fabric.set_result(Fabric(asyncio.get_running_loop(), self._config))
             await asyncio.wrap_future(self._end)
-            for host in hosts:
+            for host in reversed(hosts):  # nobody misses one that is gone before it
                 await host.drain(host.now() + PATIENCE)
         finally:
             for host in hosts:
