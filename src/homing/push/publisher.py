@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 
@@ -39,8 +40,11 @@ class Publisher:
         self._matchers: Sequence[str] = matchers or (DEFAULT_MATCHER,)
         self._token = token.encode()
         self._timeout = timeout
+        self._window = window
         self._slots = asyncio.Semaphore(window)
         self._waiting: dict[bytes, asyncio.Future[int]] = {}
+        self._deadlines: deque[tuple[float, asyncio.Future[int]]] = deque()  # all equally far
+        self._timer: asyncio.TimerHandle | None = None
         self._moorings: Moorings | None = None
         self._role: Publishing | None = None
 
@@ -67,43 +71,67 @@ class Publisher:
         Raises SubscriptionError for attributes that have no meaning, a Refused (QueueFull,
         TooLarge, Denied…) if the matcher says no, RequestTimeout if nobody says anything.
         """
-        check_attributes(dict(attributes))
-        if identity and len(identity) != ID_BYTES:
-            raise Malformed(f"a message id is {ID_BYTES} bytes, got {len(identity)}")
-        if identity in self._waiting:  # the same one, under way: one answer for both
-            return await asyncio.shield(self._waiting[identity])
-        image = msgspec.json.encode(attributes)
-        body = payload.encode() if isinstance(payload, str) else payload
+        known = self._waiting.get(identity)
+        if known is not None and not known.done():  # under way already: one answer for both
+            return await asyncio.shield(known)
         async with self._slots:
-            role = self._open()
-            identity = role.publish(image, body, identity)
-            future = self._waiting[identity] = asyncio.get_running_loop().create_future()
-            try:
-                return await asyncio.wait_for(future, self._timeout)
-            except TimeoutError:
-                raise RequestTimeout(self._why_late()) from None
-            finally:
-                self._waiting.pop(identity, None)
+            return await self._start(attributes, payload, identity)
 
     async def publish_all(
         self, publications: Iterable[tuple[Mapping[str, Value], bytes | str]]
     ) -> AsyncIterator[int]:
         """Publish many, as many at once as the window allows; match counts in their order."""
-        under_way: list[asyncio.Task[int]] = []
+        under_way: deque[asyncio.Future[int]] = deque()
         try:
             for attributes, payload in publications:
-                under_way.append(asyncio.ensure_future(self.publish(attributes, payload)))
-                if len(under_way) >= 1024:
-                    yield await under_way.pop(0)
+                while under_way and (len(under_way) >= self._window or self._open().full):
+                    yield await under_way.popleft()
+                under_way.append(self._start(attributes, payload))
             while under_way:
-                yield await under_way.pop(0)
+                yield await under_way.popleft()
         finally:
-            for task in under_way:
-                task.cancel()
+            for future in under_way:
+                future.cancel()
+
+    def _start(
+        self, attributes: Mapping[str, Value], payload: bytes | str, identity: bytes = b""
+    ) -> asyncio.Future[int]:
+        """Send one; what comes of it. No task and no timer of its own: those cost more than it."""
+        check_attributes(dict(attributes))
+        if identity and len(identity) != ID_BYTES:
+            raise Malformed(f"a message id is {ID_BYTES} bytes, got {len(identity)}")
+        body = payload.encode() if isinstance(payload, str) else payload
+        identity = self._open().publish(msgspec.json.encode(attributes), body, identity)
+        loop = asyncio.get_running_loop()
+        future = self._waiting[identity] = loop.create_future()
+        if self._timeout is not None:
+            while self._deadlines and self._deadlines[0][1].done():
+                self._deadlines.popleft()
+            self._deadlines.append((loop.time() + self._timeout, future))
+            if self._timer is None:
+                self._timer = loop.call_later(self._timeout, self._expire)
+        return future
+
+    def _expire(self) -> None:
+        """Give up on those that have waited too long; the oldest comes first."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._deadlines:
+            due, future = self._deadlines[0]
+            if not future.done() and due > loop.time():
+                self._timer = loop.call_at(due, self._expire)
+                return
+            self._deadlines.popleft()
+            if not future.done():
+                future.set_exception(RequestTimeout(self._why_late()))
 
     async def close(self) -> None:
         """Hang up; whoever still waits gets ShuttingDown."""
         moorings, self._moorings, self._role = self._moorings, None, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._deadlines.clear()
         for future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(ShuttingDown("the publisher was closed"))
@@ -119,7 +147,7 @@ class Publisher:
         return self._role
 
     def _ended(self, identity: bytes, result: int | HomingError) -> None:
-        future = self._waiting.get(identity)
+        future = self._waiting.pop(identity, None)
         if future is None or future.done():
             return
         if isinstance(result, int):

@@ -62,9 +62,14 @@ class Publishing:
     def connected(self) -> bool:
         return self._link is not None
 
+    @property
+    def full(self) -> bool:
+        """Whether `publish` would be refused."""
+        return len(self._open) >= MAX_OPEN or self._bytes >= MAX_OPEN_BYTES
+
     def publish(self, attributes: bytes, payload: bytes, identity: bytes = b"") -> bytes:
         """Send one as soon as possible; its id. QueueFull while too many are open."""
-        if len(self._open) >= MAX_OPEN or self._bytes >= MAX_OPEN_BYTES:
+        if self.full:
             raise QueueFull(f"{len(self._open)} publications wait for their acknowledgement")
         identity = identity or self._ids()
         if identity in self._open:
