@@ -350,6 +350,11 @@ def test_strangers_and_broken_messages() -> None:
     nak = mdp.read_to_client(client.take()[0])
     assert isinstance(nak, Nak)
     assert nak.reason.startswith(b"malformed")
+    stage.send(client, b"HM\x09\x04\x00\x00\x00\x00id", b"", b"MDPC0X", b"echo", b"body")
+    nak = mdp.read_to_client(client.take()[0])
+    assert isinstance(nak, Nak)
+    assert nak.reason.startswith(b"malformed")
+    assert nak.envelope.endswith(b"id"), "whoever asked can tell which request it was"
     worker = stage.worker(b"echo")
     stage.send(worker, b"", b"MDPW0X", b"\x63")
     assert mdp.read_to_worker(worker.sent[-1]) == Disconnect(D0X)

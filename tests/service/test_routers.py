@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.errors import ConfigError, Denied, RemoteProtocolError
+from homing.metrics import Gauge, Registry
+from homing.node.instruments import ROUTERS, UNDECIDED, watch_role
 from homing.node.routers import load_route
 from homing.service.access import Access
 from homing.service.decisions import (
@@ -95,6 +97,13 @@ def test_a_whole_conversation_through_a_router() -> None:
     worker, client = worker_at(office, b"r1"), office.link("taskfe")
     office.broker.receive(client, task("mine"), office.now)
     assert worker.sent == [], "nothing happens before the decision"
+    told = Registry()
+    watch_role(told, office.broker)
+    figures = told.read()
+    ready, open_ = figures[ROUTERS][()], figures[UNDECIDED][()]
+    assert isinstance(ready, Gauge)
+    assert isinstance(open_, Gauge)
+    assert (ready.value, open_.value) == (1, 1)
     office.work(b"r1")
     assert ids(worker) == ["mine"]
     office.broker.receive(worker, tasks.write(tasks.Response("echo", "mine", BODY)), office.now)

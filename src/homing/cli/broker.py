@@ -40,7 +40,7 @@ def broker(
     given: dict[str, Any] = {
         "service.name": name,
         "node.port_offset": port_offset,
-        "service.peers": [text.replace(",", "|") for text in peer] or None,
+        "service.peers": list(peer) or None,
         "service.routers": routers,
         "node.data": data,
         "node.drain_timeout": drain,

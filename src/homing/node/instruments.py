@@ -63,6 +63,10 @@ PEER_UP = Metric("homing_service_peer_up", "gauge", "", "1 while a peer is reach
 PEER_HOLDS = Metric(
     "homing_service_peer_holds", "gauge", "requests", "Reposted and not answered.", ("peer",)
 )
+ROUTERS = Metric("homing_service_routers", "gauge", "processes", "Router processes that answer.")
+UNDECIDED = Metric(
+    "homing_service_undecided", "gauge", "messages", "Messages no router has decided on yet."
+)
 
 SUBSCRIPTIONS = Metric(
     "homing_push_subscriptions", "gauge", "subscriptions", "Subscriptions a matcher knows."
@@ -132,6 +136,9 @@ def _broker(broker: Broker) -> Iterator[Sample]:
         labels = (_text(peer.name),)
         yield Sample(PEER_UP, labels, peer.link is not None)
         yield Sample(PEER_HOLDS, labels, len(peer.held))
+    if broker.pool is not None:
+        yield Sample(ROUTERS, (), broker.pool.ready)
+        yield Sample(UNDECIDED, (), broker.pool.open)
 
 
 def _matcher(matcher: Matcher) -> Iterator[Sample]:

@@ -54,14 +54,16 @@ class MdpClient(Asker):
             self._admit(image, None, now)  # unreadable: this says why
 
     def _admit(self, image: bytes, verdict: Verdict | None, now: float) -> None:
+        envelope = b""  # as far as it could be read, so that a protest finds whoever asked
         try:
             request = mdp.read_from_client(image)
             if request.dialect != self.dialect:
                 raise RemoteProtocolError("a client keeps to one dialect", 0)
-            options = mdp.read_options(request.envelope) if request.envelope else None
+            envelope = request.envelope
+            options = mdp.read_options(envelope) if envelope else None
         except RemoteProtocolError as error:
             self._broker.record.malformed += 1
-            self.protest(b"malformed " + str(error).encode())
+            self.protest(b"malformed " + str(error).encode(), envelope)
             return
         self._note(image, request, options)
         self._broker.admit(
@@ -71,7 +73,7 @@ class MdpClient(Asker):
     def _note(self, image: bytes, request: Request, options: Options | None) -> None:
         """Learn from a request that was read what the next ones may begin with."""
 
-    def protest(self, reason: bytes) -> None:
+    def protest(self, reason: bytes, envelope: bytes = b"") -> None:
         """Refuse what could not even be read; only `0X` has words for that."""
 
     def closed(self, now: float) -> None:
@@ -132,9 +134,9 @@ class Client0X(MdpClient):
         if self.link is not None:
             self.link.send(mdp.write(Nak(pending.service.name, reason, pending.envelope)))
 
-    def protest(self, reason: bytes) -> None:
+    def protest(self, reason: bytes, envelope: bytes = b"") -> None:
         if self.link is not None:
-            self.link.send(mdp.write(Nak(b"", reason)))
+            self.link.send(mdp.write(Nak(b"", reason, envelope)))
 
 
 class Client01(MdpClient):

@@ -47,6 +47,11 @@ class RouterPool:
         self._ticket = 0
 
     @property
+    def ready(self) -> int:
+        """Routers that have answered."""
+        return sum(one.ready for one in self._routers.values())
+
+    @property
     def open(self) -> int:
         """Messages that have no decision yet."""
         return len(self._waiting) + sum(len(one.tickets) for one in self._routers.values())
