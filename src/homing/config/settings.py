@@ -68,6 +68,10 @@ class Service(Struct, frozen=True, kw_only=True):
             "`name=cloudfe` of each peer; its statebe is at the next port, or say `name=cloudfe|statebe`"
         ),
     ] = ()
+    when_disk_full: Annotated[
+        Literal["refuse", "serve"],
+        choice("while the journal's disk is full: refuse new requests, or serve them unrecorded"),
+    ] = "refuse"
     group: Annotated[
         tuple[str, ...],
         text("taskbe of the group's other brokers: task workers fall back on them"),

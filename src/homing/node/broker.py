@@ -49,6 +49,7 @@ def policy_of(config: Config) -> BrokerPolicy:
         max_credit=service.max_credit,
         max_waiting_bytes=2 * service.max_waiting_bytes,
         drain=config.node.drain_timeout,
+        refuse_unjournaled=service.when_disk_full == "refuse",
         default=default,
         services={name.encode(): once for name in service.at_most_once},
     )

@@ -58,17 +58,21 @@ class DispatchCore:
 
     def accept(self, pending: Pending, now: float) -> None:
         """Take a request on: from here it ends in exactly one answer or refusal."""
-        service = pending.service
+        service, asker = pending.service, pending.asker
+        if not self.record.accepted(pending, now):
+            reason = b"queue-full the journal's disk"
+            self.record.refused(pending, reason, now)
+            asker.refuse(pending, reason)
+            return
         service.live += 1
         self.live += 1
-        pending.asker.outstanding += 1
-        self.record.accepted(pending, now)
+        asker.outstanding += 1
         if service.idle:
             self._employ(service.idle, pending, now)
         elif self.anyone:
             self._employ(self.anyone, pending, now)
         else:
-            peer = None if pending.asker.origin else self.federation.choose(service.name)
+            peer = None if asker.origin else self.federation.choose(service.name)
             if peer is not None:
                 self._repost(peer, pending, now)
             elif not self._wait(pending, now):

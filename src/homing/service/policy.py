@@ -47,6 +47,8 @@ class BrokerPolicy:
     """Bytes of data waiting in all queues together: the broker stays below 1 GiB."""
     drain: float = 8.0
     """Seconds that what is under way has left after SIGTERM: supervisors kill after 10."""
+    refuse_unjournaled: bool = True
+    """While the journal's disk is full: whether new requests are refused, or served unrecorded."""
     default: ServicePolicy = ServicePolicy()
     services: Mapping[bytes, ServicePolicy] = field(default_factory=dict)
 

@@ -1,7 +1,8 @@
 """What a broker writes down: counters for people, events for the journal.
 
 The journal records what the service plane did; no answer waits for it. While its disk is full
-requests go on and the events that could not be written are counted.
+new requests are refused, or, where the policy says so, served and the events that could not be
+written are counted.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from homing.service.worker_pool import Worker
 class Record:
     """Counters, and the journal where there is one."""
 
-    def __init__(self, journal: Callable[[object], int] | None) -> None:
+    def __init__(self, journal: Callable[[object], int] | None, strict: bool = True) -> None:
+        """`strict`: what cannot be written down is not to be done."""
         self._journal = journal
+        self._strict = strict
         self.accepts = 0
         self.answers = 0
         self.refusals: dict[bytes, int] = {}  # by code: one of a fixed few
@@ -51,8 +54,8 @@ class Record:
             self.unwritten += 1
             return 0
 
-    def accepted(self, pending: Pending, now: float) -> None:
-        self.accepts += 1
+    def accepted(self, pending: Pending, now: float) -> bool:
+        """False: the journal takes no more, and the request must be refused."""
         if self._journal is not None:
             asker = pending.asker
             event = RequestAccepted(
@@ -66,7 +69,11 @@ class Record:
             try:
                 pending.number = self._journal(event)
             except DiskFull:
+                if self._strict:
+                    return False
                 self.unwritten += 1
+        self.accepts += 1
+        return True
 
     def answered(self, pending: Pending, holder: Holder, size: int, now: float) -> None:
         self.answers += 1

@@ -75,7 +75,7 @@ class Broker:
         self.guards = self.router.guards
         self.access = access
         self.federation = Federation(name, dict(peers or {}), seed)
-        self.record = Record(port.journal if journal else None)
+        self.record = Record(port.journal if journal else None, policy.refuse_unjournaled)
         self.core = DispatchCore(policy, self.federation, self.record)
         self._port = port
         self._state_every = state_every
