@@ -56,10 +56,10 @@ def test_a_push_goes_to_its_connectors_directly_or_through_their_owner() -> None
     here = places(client_id(1) + client_id(3), C1)
     desk.push(7, places(client_id(2), C2), here)
     assert sent(desk.connector, 12) == [
-        relay.Push(message_id(7), b"p", client_id(1) + client_id(3), b"{}")
+        relay.Push(message_id(7), b"p", client_id(1) + client_id(3), b"{}", first=True)
     ]
     assert sent(desk.peer) == [
-        relay.Push(message_id(7), b"p", places(client_id(2), C2), b"{}", redirected=True)
+        relay.Push(message_id(7), b"p", places(client_id(2), C2), b"{}", True, first=True)
     ]
 
 
@@ -145,6 +145,23 @@ def test_a_connector_that_refuses_has_its_parcels_refused_in_turn() -> None:
     assert not desk.dispatcher.outboxes
 
 
+def test_who_begins_anew_is_not_kept_waiting_for_what_came_another_way() -> None:
+    desk = Desk()
+    desk.push(1, places(client_id(1), C1))
+    desk.tell(desk.connector, relay.Nak(message_id(1), "queue-full disk"))
+    sent(desk.matcher), sent(desk.connector, 12)
+    desk.push(2, places(client_id(1), C1))  # the first came by another matcher meanwhile
+    [nak] = sent(desk.matcher)
+    assert isinstance(nak, relay.Nak)
+    push = relay.Push(message_id(2), b"p", places(client_id(1), C1), b"{}", first=True)
+    desk.tell(desk.matcher, push)
+    assert numbers(desk.connector) == [message_id(2)]
+    desk.push(3, places(client_id(1), C1))
+    [third] = sent(desk.connector, 12)
+    assert isinstance(third, relay.Push)
+    assert not third.first
+
+
 def test_subscriptions_are_confirmed_when_every_matcher_has_them() -> None:
     desk = Desk()
     other = desk.joined("nodes", relay.Hello(b"match002", b"matcher"))
@@ -172,6 +189,12 @@ def test_a_new_matcher_makes_connectors_tell_everything() -> None:
     desk.joined("nodes", relay.Hello(b"match002", b"matcher"))
     [ask] = sent(desk.connector)
     assert isinstance(ask, relay.Sync)
+    more = relay.Sync(message_id(1), b"match001", relay.SYNC_BEGIN)
+    desk.tell(desk.matcher, more)
+    assert sent(desk.connector) == []  # asked, and not begun yet: late enough for both
+    desk.tell(desk.connector, relay.Sync(message_id(2), C1, relay.SYNC_BEGIN))
+    desk.tell(desk.matcher, more)
+    assert sent(desk.connector) == [ask]
 
 
 def test_matchers_learn_which_connectors_are_ours() -> None:

@@ -12,6 +12,7 @@ from homing.push.connector import Connector
 from homing.push.dispatcher import Dispatcher
 from homing.push.index.oracle import Oracle
 from homing.push.matcher import Matcher
+from homing.push.placement import Plan
 from homing.push.publishing import Publishing
 from homing.push.subscribing import Subscribing
 from homing.push.subscription import Fields, parse_fields
@@ -113,8 +114,10 @@ class Fabric:
         matchers: int = 2,
         dispatchers: int = 2,
         connectors: int = 2,
+        plan: Plan | None = None,
     ) -> None:
         self.sim = Simulation(seed, faults, CONDITIONS)
+        self.plan = plan
         self.matchers = [f"matcher-{n}" for n in range(matchers)]
         self.dispatchers = [f"dispatcher-{n}" for n in range(dispatchers)]
         self.connectors = [f"connector-{n}" for n in range(connectors)]
@@ -176,6 +179,7 @@ class Fabric:
                 matchers=[f"{m}:7002" for n, m in enumerate(self.matchers) if n != number],
                 token=b"fabric",
                 recovered=recovered,
+                plan=self.plan if number == 0 else None,  # the others hear of it
             )
 
         return lambda host: make(host, host, self._remembered(host, make))

@@ -70,6 +70,8 @@ class Delivery:
         """Deliver, once to each client, and acknowledge when that will survive a crash."""
         identity = push.message_id
         turnstile = self._turnstiles.get(link)
+        if turnstile is not None and push.first:
+            turnstile.open(b"")
         if turnstile is not None and turnstile.blocks(b"", identity):
             link.send(relay.Nak(identity, "queue-full waiting for what was refused").encode())
             return

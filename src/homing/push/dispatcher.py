@@ -126,6 +126,8 @@ class Dispatcher(PacketRole):
     def _push(self, link: Link, push: relay.Push) -> None:
         for connector, clients in by_connector(push.clients).items():
             parcel = Parcel(push.message_id, push.payload, push.attributes, clients, link)
+            if push.first:
+                self._turnstiles.setdefault(link, Turnstile()).open(connector)
             self._parcel(link, connector, parcel, push.redirected)
 
     def _parcel(self, link: Link, connector: bytes, parcel: Parcel, redirected: bool) -> None:
@@ -148,11 +150,12 @@ class Dispatcher(PacketRole):
             turnstile.refuse(connector, parcel.message_id)
             link.send(relay.Nak(parcel.message_id, reason, connector).encode())
             return
+        first = outbox is None
         if outbox is None:
             outbox = self.outboxes[connector] = Outbox(connector)
             outbox.link = self._way(connector)
         outbox.add(parcel)
-        self._send(outbox, parcel)
+        self._send(outbox, parcel, first)
 
     def _way(self, connector: bytes) -> Link | None:
         return self.connectors.get(connector) or self._owners.get(connector)
@@ -168,17 +171,14 @@ class Dispatcher(PacketRole):
             for parcel in outbox:
                 self._send(outbox, parcel)
 
-    def _send(self, outbox: Outbox, parcel: Parcel) -> None:
+    def _send(self, outbox: Outbox, parcel: Parcel, first: bool = False) -> None:
         link = outbox.link
         if link is None:
             return
         own = link.plug == "connectors"
         clients = parcel.clients if own else places(parcel.clients, outbox.connector)
-        link.send(
-            relay.Push(
-                parcel.message_id, parcel.payload, clients, parcel.attributes, redirected=not own
-            ).encode()
-        )
+        identity, payload, attributes = parcel.message_id, parcel.payload, parcel.attributes
+        link.send(relay.Push(identity, payload, clients, attributes, not own, first).encode())
 
     def _acked(self, link: Link, ack: relay.Ack) -> None:
         if not ack.clients:

@@ -190,7 +190,9 @@ def _send_again(outbox: Outbox) -> None:
     link = outbox.link
     if link is None or outbox.stalled:
         return
-    for parcel in outbox:
+    for number, parcel in enumerate(outbox):
         listed = places(parcel.clients, outbox.connector)
-        push = relay.Push(parcel.message_id, parcel.payload, listed, parcel.attributes)
+        push = relay.Push(
+            parcel.message_id, parcel.payload, listed, parcel.attributes, first=not number
+        )
         link.send(push.encode())

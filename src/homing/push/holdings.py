@@ -7,7 +7,7 @@ that is over. What connectors tell goes into the shares of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -126,10 +126,10 @@ class Holdings:
             self.shares.append(Share(plan, self._make_index))
         return True
 
-    def place(self, ring: Ring | None, informed: bool) -> bool:
+    def place(self, ring: Ring | None, there: Collection[bytes], informed: bool) -> bool:
         """Want what is ours: as planned, and given a ring also what we stand in for.
 
-        Whether connectors must tell their subscriptions anew.
+        `there`: the connectors that can be reached. Whether they must tell all anew.
         """
         gained = False
         for share in self.shares:
@@ -138,7 +138,9 @@ class Holdings:
                 wanted = {t for t in share.plan.tiles if self._me in share.plan.owners(t, ring)}
             else:
                 wanted |= share.wanted
-            gained |= share.want(wanted, self.connectors, informed)
+            gained |= share.want(wanted, self.connectors, there, informed)
+            if ring is not None:
+                share.remembered.clear()
         return gained
 
     def know(self, connectors: Iterable[bytes]) -> bool:

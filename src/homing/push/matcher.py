@@ -164,7 +164,8 @@ class Matcher(PacketRole):
 
     def place(self, ring: Ring | None, now: float) -> None:
         """Want what is ours now, and have it told to us."""
-        if self.table.place(ring, self._is_informed()):
+        there = set().union(*self._owned.values())
+        if self.table.place(ring, there, self._is_informed()):
             # Those who join later tell all without being asked.
             for link in self._owned:
                 link.send(relay.Sync(self.ids(), self.node, relay.SYNC_BEGIN).encode())

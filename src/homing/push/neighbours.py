@@ -187,7 +187,6 @@ class Neighbours:
         if table.review(self.ring, self._told):
             self._matcher.place(None, now)
             self._matcher.port.later(now + STEADY, PLACE)
-            self._matcher.port.later(now + SWEEP_PAUSE, SWEEP)
             self._matcher.tell_standing(now)
             self.announce(plan=True)
 
@@ -203,6 +202,7 @@ class Neighbours:
         if key == PLACE:
             self._matcher.place(self.ring, now)
             self.review(now)
+            self._matcher.port.later(now + SWEEP_PAUSE, SWEEP)
         elif self._matcher.table.sweep():
             self._matcher.port.later(now + SWEEP_PAUSE, SWEEP)
 

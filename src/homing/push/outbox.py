@@ -95,7 +95,8 @@ def _key(message_id: bytes, clients: bytes) -> bytes:
 class Turnstile:
     """Keeps order across refusals.
 
-    Once something was refused, all behind it is refused too, until it comes again.
+    Once something was refused, all behind it is refused too, until it comes again, or until
+    the sender says that it owes nothing older than what comes now.
     """
 
     __slots__ = ("_refused",)
@@ -112,6 +113,10 @@ class Turnstile:
             del self._refused[way]
             return False
         return True
+
+    def open(self, way: bytes) -> None:
+        """The sender begins anew on this way."""
+        self._refused.pop(way, None)
 
     def refuse(self, way: bytes, key: bytes) -> None:
         """Remember the first one refused on this way."""

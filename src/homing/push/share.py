@@ -22,6 +22,7 @@ SWEEP: Final = 500
 """Subscriptions looked at in one go when a tile is given up: about 5 ms."""
 
 Tiles = set[Tile]
+Connectors = Iterable[bytes]
 
 
 class Gathering:
@@ -51,6 +52,7 @@ class Share:
         self.remembered: set[Tile] = set()  # held by an earlier life, with this journal
         self.gatherings: list[Gathering] = []
         self._whole = len(plan.trees) == 1 and not plan.trees[0].cuts
+        self._untidy = False  # there may be subscriptions of tiles that are not ours
         self._sweeping: list[tuple[int, Entry]] = []
 
     def __len__(self) -> int:
@@ -81,6 +83,7 @@ class Share:
 
     def restore(self, client: bytes, connector: bytes, name: bytes, fields: bytes) -> None:
         """One that an earlier life knew, whatever we will want."""
+        self._untidy = True
         parsed = parse_fields(fields)
         tree, _ = self.plan.tiles_for(parsed)
         self.tables[tree].set(client, connector, name, fields, parsed)
@@ -99,15 +102,18 @@ class Share:
 
     # Tiles
 
-    def want(self, wanted: Tiles, known: Iterable[bytes], informed: bool) -> bool:
-        """These are ours now; whether any must be told to us anew. `known`: all connectors."""
+    def want(self, wanted: Tiles, known: Connectors, there: Connectors, informed: bool) -> bool:
+        """These are ours now; whether any must be told to us anew.
+
+        `known`: all connectors; `there`: those that can be reached now.
+        """
         self.wanted = wanted
         under_way = {tile for one in self.gatherings for tile in one.tiles}
         gained = wanted - self.held - under_way
         for trusted in (True, False):
             tiles = {tile for tile in gained if (tile in self.remembered) is trusted}
             if tiles:
-                awaited = set() if trusted else set(known)
+                awaited = set(there if trusted else known)
                 self.gatherings.append(Gathering(tiles, awaited, informed, trusted))
         self.remembered -= gained
         return bool(gained)
@@ -161,10 +167,13 @@ class Share:
     def release(self, tiles: Tiles) -> None:
         """Others answer for these: give them up, and then bit by bit what they held."""
         self.held -= tiles
-        self._sweeping = [(n, entry) for n, table in enumerate(self.tables) for entry in table]
+        self._untidy = True
 
     def sweep(self) -> bool:
-        """Drop a few subscriptions of tiles that were given up; whether there is more to do."""
+        """Drop a few subscriptions of tiles that are not ours; whether there is more to do."""
+        if self._untidy:
+            self._untidy = False
+            self._sweeping = [(n, entry) for n, table in enumerate(self.tables) for entry in table]
         batch, self._sweeping = self._sweeping[-SWEEP:], self._sweeping[:-SWEEP]
         for number, entry in batch:
             tree, tiles = self.plan.tiles_for(parse_fields(entry.fields))
@@ -178,4 +187,5 @@ class Share:
             table.close()
 
     def _is_ours(self, tree: int, tiles: Iterable[int]) -> bool:
-        return any((tree, t) in self.wanted or (tree, t) in self.held for t in tiles)
+        ours = (self.wanted, self.held, self.remembered)
+        return any((tree, tile) in some for tile in tiles for some in ours)

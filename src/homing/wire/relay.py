@@ -1,8 +1,8 @@
 """Matcher ↔ dispatcher ↔ dispatcher ↔ connector: typed messages and their items (§4.3).
 
 Item numbers mean the same on all of these links. Up to 10 they are the protocol's; homing
-adds 11 (role), 12 (connectors owned), 13 (phase of a sync) and 14 (sessions held), which
-others skip.
+adds 11 (role), 12 (connectors owned), 13 (phase of a sync), 14 (sessions held) and 19 (nothing
+older is owed), which others skip; 15 to 18 are matchers' among themselves (homing.wire.inquiry).
 
 A *place* is a client id and the connector that holds it, 20 bytes. Lists are kept as the
 concatenated bytes they travel in: a fan-out to 10 000 clients is one object, not 10 000.
@@ -34,6 +34,7 @@ ROLE: Final = 11
 CONNECTORS: Final = 12
 PHASE: Final = 13
 LOAD: Final = 14
+FIRST: Final = 19
 
 PLACE_BYTES: Final = ID_BYTES + NODE_ID_BYTES
 TIME_BYTES: Final = 8
@@ -73,13 +74,17 @@ class Heartbeat(Struct, frozen=True):
 
 
 class Push(Struct, frozen=True):
-    """A matched publication; `clients` are places, on a connector's link bare client ids."""
+    """A matched publication; `clients` are places, on a connector's link bare client ids.
+
+    `first`: the sender owes nothing older here, so whoever refused something before goes on.
+    """
 
     message_id: bytes
     payload: bytes
     clients: bytes
     attributes: bytes = b"{}"
     redirected: bool = False
+    first: bool = False
 
     def encode(self) -> bytes:
         items = [
@@ -87,6 +92,8 @@ class Push(Struct, frozen=True):
             (CLIENTS, self.clients),
             (ATTRIBUTES, self.attributes),
         ]
+        if self.first:
+            items.append((FIRST, b"\x01"))
         key = (MESSAGE_ID, self.message_id)
         return packet.encode(packet.PUSH, items, key=key, redirected=self.redirected)
 
@@ -184,6 +191,7 @@ def _push(message: Message, record: int) -> Push:
         clients,
         items.get(ATTRIBUTES, b"{}"),
         message.redirected,
+        FIRST in items,
     )
 
 

@@ -1,0 +1,180 @@
+"""Shares of a plan: whoever says it holds a tile answers for all of it, through every move."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from homing.push.holdings import Holdings, read_standing
+from homing.push.index.oracle import Oracle
+from homing.push.placement import EVERYWHERE, Cut, Plan, Tile, Tree
+from homing.push.ring import Ring
+from homing.push.share import Share
+from homing.push.subscription import dump_fields, parse_fields
+from homing.push.table import Entry
+from homing.push.values import Field, Value
+from tests.push.test_placement import NODES, accepts, attributes, plans, some_fields
+
+C1, C2 = b"conn0001", b"conn0002"
+LOW, HIGH = b'{"n":{"use":2,"high":4}}', b'{"n":{"use":2,"low":6}}'
+TILED = Plan(1, (Tree((Cut("n", 5, ~0, ~1),), (NODES[:2], NODES[2:4])),))
+
+
+def client_id(number: int) -> bytes:
+    return number.to_bytes(12, "big")
+
+
+def sync(table: Holdings, connector: bytes, *told: tuple[int, bytes]) -> list[Entry]:
+    table.begin_sync(connector)
+    for client, fields in told:
+        table.set(client_id(client), connector, b"default", fields)
+    return table.end_sync(connector)
+
+
+def told_by(*holdings: tuple[str, Holdings]) -> dict[tuple[bytes, Tile], set[str]]:
+    told: dict[tuple[bytes, Tile], set[str]] = {}
+    for name, table in holdings:
+        for share in table.shares:
+            for tile in share.held:
+                told.setdefault((share.name, tile), set()).add(name)
+    return told
+
+
+@given(plans, st.lists(some_fields, max_size=6), attributes, st.sets(st.sampled_from(NODES)))
+def test_one_holder_of_each_tile_together_find_everybody_once(
+    plan: Plan, subscriptions: list[dict[str, Field]], attrs: dict[str, Value], lost: set[str]
+) -> None:
+    alive = [node for node in NODES if node not in lost] or [NODES[0]]
+    ring = Ring(alive)
+    shares = {node: Share(plan, Oracle) for node in alive}
+    for node, share in shares.items():
+        share.want({t for t in plan.tiles if node in plan.owners(t, ring)}, [C1], [C1], True)
+        share.begin_sync(C1)
+        for number, fields in enumerate(subscriptions):
+            share.set(client_id(number), C1, b"default", dump_fields(fields))
+        share.end_sync(C1)
+        share.settle(True)
+        assert share.held == share.wanted
+    found: list[bytes] = []
+    for tile in plan.asked(attrs):
+        holder = shares[plan.owners(tile, ring)[-1]]
+        assert tile in holder.held
+        places = holder.match([tile], attrs)[1]
+        found += [places[at : at + 12] for at in range(0, len(places), 20)]
+    wanted = [client_id(n) for n, fields in enumerate(subscriptions) if accepts(fields, attrs)]
+    assert sorted(found) == wanted
+
+
+def test_a_tile_is_held_when_every_connector_told_all_after_it_was_wanted() -> None:
+    table = Holdings(NODES[0], Oracle, TILED)
+    table.know([C1, C2])
+    table.begin_sync(C1)  # before the wish: what was named so far may have been let go
+    table.place(None, [C1], informed=True)
+    table.end_sync(C1)
+    assert not table.settle(informed=True)
+    sync(table, C1, (1, LOW), (2, HIGH))
+    assert not table.settle(informed=True)
+    sync(table, C2, (3, LOW))
+    assert table.settle(informed=True)
+    assert table.settled
+    assert table.shares[0].held == {(0, 0)}
+    assert {entry.client for entry in table} == {client_id(1), client_id(3)}
+    assert table.here({"n": 1}) == (2, client_id(1) + C1 + client_id(3) + C2)
+    assert table.here({"n": 9}) is None
+
+
+def test_a_change_may_move_a_subscription_out_of_the_share_and_back() -> None:
+    table = Holdings(NODES[0], Oracle, TILED)
+    table.place(None, [], informed=True)
+    table.settle(informed=True)
+    assert table.set(client_id(1), C1, b"default", LOW)
+    assert table.set(client_id(1), C1, b"default", HIGH)
+    assert len(table) == 0
+    assert not table.remove(client_id(1), C1, b"default")
+    assert table.set(client_id(1), C1, b"default", LOW)
+    assert not table.set(client_id(1), C1, b"default", LOW)
+    assert len(table) == 1
+
+
+def test_a_stand_in_gives_up_what_it_held_once_the_owners_hold_it() -> None:
+    ring = Ring(NODES[:1])
+    table = Holdings(NODES[0], Oracle, TILED)
+    table.place(ring, [C1], informed=True)
+    table.know([C1])
+    table.place(ring, [C1], informed=True)
+    sync(table, C1, (1, LOW), (2, HIGH))
+    table.settle(informed=True)
+    assert table.shares[0].held == {(0, 0), (0, 1)}
+    back = Ring(NODES[:4])
+    table.place(back, [C1], informed=True)
+    owner = Holdings(NODES[2], Oracle, TILED)
+    other = Holdings(NODES[3], Oracle, TILED)
+    assert not table.review(back, told_by((NODES[2], owner)))
+    for one in (owner, other):
+        one.place(None, [], informed=True)
+        sync(one, C1, (1, LOW), (2, HIGH))
+        one.settle(informed=True)
+    assert table.review(back, told_by((NODES[2], owner), (NODES[3], other)))
+    assert not table.sweep()
+    assert {entry.client for entry in table} == {client_id(1)}
+    assert table.here({"n": 9}) is None
+
+
+def test_the_old_plan_answers_until_the_new_one_is_held() -> None:
+    ring = Ring(NODES[:1])
+    table = Holdings(NODES[0], Oracle)
+    table.place(None, [], informed=True)
+    table.settle(informed=True)
+    table.know([C1])
+    sync(table, C1, (1, LOW), (2, HIGH))
+    assert table.follow(TILED)
+    assert not table.follow(TILED)
+    table.place(ring, [C1], informed=True)
+    assert table.here({"n": 9}) == (1, client_id(2) + C1)
+    newest = Plan(3, EVERYWHERE.trees)
+    assert table.follow(newest)  # its turn comes later
+    assert len(table.shares) == 2
+    assert not table.follow(Plan(2, EVERYWHERE.trees))
+    sync(table, C1, (1, LOW), (2, HIGH))
+    table.settle(informed=True)
+    assert table.review(ring, {})
+    assert [share.plan.epoch for share in table.shares] == [1, 3]
+    assert table.here({"n": 9}) == (1, client_id(2) + C1)
+
+
+def test_a_restart_trusts_its_journal_for_what_it_held_and_no_more() -> None:
+    table = Holdings(NODES[0], Oracle, TILED)
+    table.place(None, [], informed=True)
+    table.settle(informed=True)
+    table.know([C1])
+    sync(table, C1, (1, LOW))
+    standing = read_standing(table.standing(Ring(NODES)))
+    assert standing is not None
+    again = Holdings(NODES[0], Oracle)
+    again.restore(standing, list(table))
+    again.place(None, [], informed=True)  # its connector is away: the journal knows what it had
+    assert again.settle(informed=True)
+    assert again.here({"n": 1}) == (1, client_id(1) + C1)
+    again.place(Ring(NODES[:1]), [], informed=True)
+    assert not again.settle(informed=True)  # of this tile the journal tells nothing
+    assert again.forget(C1)
+    assert again.settle(informed=True)
+    assert len(again) == 0
+
+
+def test_what_another_version_journaled_is_no_standing() -> None:
+    assert read_standing(b'["0011223344556677"]') is None
+    assert read_standing(b"nonsense") is None
+
+
+def test_a_sync_that_breaks_off_takes_nothing_away() -> None:
+    table = Holdings(NODES[0], Oracle)
+    table.place(None, [], informed=True)
+    table.know([C1])
+    sync(table, C1, (1, LOW))
+    table.begin_sync(C1)
+    for share in table.shares:
+        share.abort_syncs([C1])
+    assert table.end_sync(C1) == []
+    assert len(table) == 1
+    assert parse_fields(next(iter(table)).fields)
