@@ -11,12 +11,16 @@ from homing.service.switch import Broker
 from homing.testing import (
     Crash,
     Disconnect,
+    Duplicate,
     FaultPlan,
+    FullDisk,
     Partition,
     Pause,
     SimHost,
     Simulation,
+    Skew,
     Slow,
+    SlowDisk,
     explore,
     seeds,
 )
@@ -35,7 +39,7 @@ POLICY = BrokerPolicy(
     default=ServicePolicy(timeout=TIMEOUT, absent_grace=1.0, max_waiting=50),
     services={b"once": ServicePolicy(timeout=TIMEOUT, at_most_once=True)},
 )
-KINDS = (Crash, Pause, Disconnect, Slow, Partition)
+KINDS = (Crash, Pause, Skew, FullDisk, SlowDisk, Disconnect, Duplicate, Slow, Partition)
 
 
 def scenario(seed: int, faults: FaultPlan) -> None:
