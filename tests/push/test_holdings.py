@@ -131,15 +131,17 @@ def test_the_old_plan_answers_until_the_new_one_is_held() -> None:
     assert not table.follow(TILED)
     table.place(ring, [C1], informed=True)
     assert table.here({"n": 9}) == (1, client_id(2) + C1)
-    newest = Plan(3, EVERYWHERE.trees)
-    assert table.follow(newest)  # its turn comes later
-    assert len(table.shares) == 2
-    assert not table.follow(Plan(2, EVERYWHERE.trees))
     sync(table, C1, (1, LOW), (2, HIGH))
     table.settle(informed=True)
+    newest = Plan(3, EVERYWHERE.trees)
+    assert table.follow(newest)  # its turn comes when the old plan is done with
+    assert [share.plan.epoch for share in table.shares] == [0, 1]
+    assert not table.follow(Plan(2, EVERYWHERE.trees))
     assert table.review(ring, {})
     assert [share.plan.epoch for share in table.shares] == [1, 3]
     assert table.here({"n": 9}) == (1, client_id(2) + C1)
+    assert table.follow(Plan(4, TILED.trees))  # of the third nothing is held yet
+    assert [share.plan.epoch for share in table.shares] == [1, 4]
 
 
 def test_a_restart_trusts_its_journal_for_what_it_held_and_no_more() -> None:

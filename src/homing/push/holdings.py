@@ -120,10 +120,14 @@ class Holdings:
         waiting = self.coming or self.newest.plan
         if name_of(plan) <= name_of(waiting):
             return False
-        if len(self.shares) >= MAX_SHARES:
+        useful = [share for share in self.shares if share.held or share.remembered]
+        if len(useful) >= MAX_SHARES:
             self.coming = plan
-        else:
-            self.shares.append(Share(plan, self._make_index))
+            return True
+        for share in self.shares:
+            if share not in useful:  # nobody counts on it
+                share.close()
+        self.shares = [*useful, Share(plan, self._make_index)]
         return True
 
     def place(self, ring: Ring | None, there: Collection[bytes], informed: bool) -> bool:

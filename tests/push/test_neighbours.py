@@ -1,0 +1,194 @@
+"""Matchers among each other: questions, answers, refusals, silence, order, plans passed on."""
+
+from __future__ import annotations
+
+from homing.push.neighbours import PLACE
+from homing.push.placement import Cut, Plan, Tree, dump_plan, name_of
+from homing.push.ring import vnode_hashes
+from homing.push.surveys import MAX_BYTES, PATIENCE
+from homing.testing import RecordingLink
+from homing.wire import inquiry, packet, publish, relay, status
+from homing.wire.assembly import Assembler
+from homing.wire.inquiry import Answer, Question
+from homing.wire.packet import Message
+from tests.push.test_holdings import HIGH, LOW
+from tests.push.test_matcher import C1, C2, Desk, client_id, message_id
+
+ME, OTHER, THIRD = (name.hex() for name in (b"match001", b"match002", b"match003"))
+PLAN = Plan(1, (Tree((Cut("n", 5, ~0, ~1),), ((ME, OTHER), (OTHER, THIRD))),))
+NAME = name_of(PLAN)
+
+
+class Others(Desk):
+    """A matcher that holds the low tile, and others that say they hold the high one."""
+
+    def __init__(self, *nodes: bytes) -> None:
+        super().__init__(ready=False)
+        self.matcher.neighbours.follow(PLAN, 0.0)
+        self.hello(C1, C2)
+        for connector in (C1, C2):
+            self.sync(connector)
+        assert self.matcher.ready
+        self.subscribe(1, fields=LOW)
+        self.links = {node: self.join(node) for node in nodes}
+
+    def join(self, node: bytes) -> RecordingLink:
+        link = RecordingLink("status", node)
+        self.matcher.opened(link, 0.0)
+        self.matcher.receive(link, relay.Hello(node, b"matcher").encode(), 0.0)
+        self.say(link, node, {NAME: [(0, 1)]})
+        link.take()
+        return link
+
+    def say(self, link: RecordingLink, node: bytes, held: dict[bytes, list[inquiry.Tile]]) -> None:
+        name = node.hex().encode()
+        told = status.Status(name, vnodes=vnode_hashes(name), holdings=held)
+        self.matcher.receive(link, told.encode(), 0.0)
+
+    def heard(self, node: bytes) -> list[Message]:
+        return Assembler(1).receive(b"".join(self.links[node].take()), 0.0)
+
+    def questions(self, node: bytes) -> list[Question]:
+        asked = [one for one in self.heard(node) if one.command == packet.PUSH]
+        return [inquiry.decode_question(one) for one in asked]
+
+    def reply(self, node: bytes, message: Answer | relay.Nak, now: float = 0.0) -> None:
+        self.matcher.receive(self.links[node], message.encode(), now)
+
+    def matched(self) -> list[tuple[bytes, bytes]]:
+        self.sync_journal()
+        return [(p.message_id, p.clients) for p in self.relayed() if isinstance(p, relay.Push)]
+
+
+B, C = b"match002", b"match003"
+
+
+def test_a_publication_in_anothers_tile_is_asked_for_and_goes_on_from_here() -> None:
+    desk = Others(B)
+    desk.send(9)
+    [question] = desk.questions(B)
+    assert (question.plan, question.tiles, question.attributes) == (NAME, [(0, 1)], b'{"n":9}')
+    assert desk.matched() == []
+    desk.reply(B, Answer(question.question_id, 1, client_id(7) + C2))
+    assert desk.matched() == [(message_id(9), client_id(7) + C2)]
+
+
+def test_a_publishers_order_holds_whatever_order_answers_come_in() -> None:
+    desk = Others(B, C)
+    for number in (8, 9, 1):
+        desk.send(number)
+    [first], [second] = desk.questions(B), desk.questions(C)  # the least asked is asked
+    desk.reply(C, Answer(second.question_id, 1, client_id(7) + C1))
+    assert desk.matched() == []
+    desk.send(8)  # sent again over the same link: no second question
+    assert desk.questions(B) == []
+    desk.reply(B, Answer(first.question_id, 2, client_id(6) + C1, left=1))
+    assert desk.matched() == []
+    desk.reply(B, Answer(first.question_id, 2, client_id(8) + C1))
+    assert desk.matched() == [
+        (message_id(8), client_id(6) + C1 + client_id(8) + C1),
+        (message_id(9), client_id(7) + C1),
+        (message_id(1), client_id(1) + C1),
+    ]
+    assert len(desk.matcher.surveys) == 0
+
+
+def test_another_publisher_is_not_kept_waiting() -> None:
+    desk = Others(B)
+    desk.send(9)
+    desk.publisher = RecordingLink("publishers", b"p2")
+    desk.matcher.opened(desk.publisher, 0.0)
+    desk.send(1)
+    assert [identity for identity, _ in desk.matched()] == [message_id(1)]
+
+
+def test_who_refuses_is_not_asked_again_until_it_says_that_it_holds_it() -> None:
+    desk = Others(B)
+    desk.send(9)
+    [question] = desk.questions(B)
+    desk.reply(B, relay.Nak(question.question_id, "no-service"))
+    assert desk.questions(B) == []
+    desk.say(desk.links[B], B, {NAME: [(0, 1)]})
+    [again] = desk.questions(B)
+    desk.reply(B, Answer(question.question_id, 1, client_id(3) + C1))  # too late, and wrong
+    assert desk.matched() == []
+    desk.reply(B, Answer(again.question_id, 0))
+    desk.sync_journal()
+    assert desk.answers() == [publish.Accepted(message_id(9), 0)]
+
+
+def test_who_is_lost_or_silent_is_replaced() -> None:
+    desk = Others(B, C)
+    desk.send(9)
+    [question] = desk.questions(B)
+    desk.matcher.closed(desk.links[B], 0.1)
+    [again] = desk.questions(C)
+    desk.links[B] = desk.join(B)
+    for key in desk.port.due(PATIENCE + 0.2):
+        desk.matcher.wake(key, PATIENCE + 0.2)
+    [third] = desk.questions(B)
+    assert len({question.question_id, again.question_id, third.question_id}) == 3
+    desk.reply(B, Answer(third.question_id, 0), 1.5)
+    desk.sync_journal()
+    assert desk.answers() == [publish.Accepted(message_id(9), 0)]
+
+
+def test_what_waits_for_a_holder_is_bounded() -> None:
+    desk = Others()
+    payload = bytes(900_000)
+    for number in range(100, 100 + MAX_BYTES // len(payload) + 1):
+        desk.send(number, b'{"n":9}', payload)
+    refused = [one for one in desk.answers() if isinstance(one, publish.Refusal)]
+    assert refused
+    assert {one.reason.split()[0] for one in refused} == {"queue-full"}
+
+
+def test_a_question_is_answered_for_what_is_held_and_refused_otherwise() -> None:
+    desk = Others(B)
+    link = desk.links[B]
+    for tiles in ([(0, 0)], [(0, 1)], [(0, 0), (0, 1)]):
+        question = Question(message_id(1), NAME, tiles, b'{"n":2}')
+        desk.matcher.receive(link, question.encode(), 0.0)
+    unknown = Question(message_id(1), bytes(16), [(0, 0)], b'{"n":2}')
+    nonsense = Question(message_id(1), NAME, [(0, 0)], b'{"n":[]}')
+    desk.matcher.receive(link, unknown.encode() + nonsense.encode(), 0.0)
+    answer, *naks = [one for one in desk.heard(B) if one.command != packet.STATUS]
+    assert inquiry.decode_answer(answer) == Answer(message_id(1), 1, client_id(1) + C1)
+    codes = [one.items[packet.REASON].split()[0] for one in naks]
+    assert codes == [b"no-service", b"no-service", b"no-service", b"malformed"]
+
+
+def test_a_plan_is_passed_on_to_whoever_has_an_older_one() -> None:
+    desk = Others(B)
+    desk.say(desk.links[B], B, {bytes(16): [(0, 0)]})
+    [told] = [status.decode(one) for one in desk.heard(B) if one.command == packet.STATUS]
+    assert told.plan == dump_plan(PLAN)
+    assert told.holdings[NAME] == [(0, 0)]
+    newer = Plan(2, PLAN.trees)
+    name = B.hex().encode()
+    message = status.Status(name, vnodes=vnode_hashes(name), plan=dump_plan(newer))
+    desk.matcher.receive(desk.links[B], message.encode(), 0.0)
+    assert (desk.matcher.table.coming or desk.matcher.table.newest.plan) == newer
+
+
+def test_a_lost_matchers_share_moves_only_when_it_stays_away() -> None:
+    desk = Others(B, C)
+    desk.port.due(10.0)
+    for link in desk.links.values():
+        desk.matcher.closed(link, 10.0)
+    assert desk.port.timers[PLACE] == 13.0
+    assert desk.matcher.table.newest.wanted == {(0, 0)}
+    desk.relayed()
+    desk.matcher.wake(PLACE, 13.0)
+    assert desk.matcher.table.newest.wanted == {(0, 0), (0, 1)}
+    [ask] = [one for one in desk.relayed() if isinstance(one, relay.Sync)]
+    assert ask.phase == relay.SYNC_BEGIN
+    desk.send(9)
+    for connector in (C1, C2):
+        desk.tell(relay.Sync(bytes(12), connector, relay.SYNC_BEGIN))
+        if connector == C1:
+            desk.tell(relay.Subscribe(bytes(12), client_id(1), C1, b"default", LOW))
+            desk.tell(relay.Subscribe(bytes(12), client_id(4), C1, b"default", HIGH))
+        assert desk.matched() == []
+        desk.tell(relay.Sync(bytes(12), connector, relay.SYNC_END))
+    assert desk.matched() == [(message_id(9), client_id(4) + C1)]
