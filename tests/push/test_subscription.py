@@ -227,3 +227,11 @@ def test_fields_accept_what_the_protocol_says(described: dict[str, object], valu
     except SubscriptionError:
         accepted = False
     assert accepted == by_the_letter(described, value)
+
+
+def test_an_integer_too_large_even_for_a_float_is_refused_in_words() -> None:
+    digits = "1" + "0" * 400
+    with pytest.raises(SubscriptionError, match="1329 bits"):
+        parse_attributes(f'{{"a": {digits}}}')
+    with pytest.raises(SubscriptionError, match="1329 bits"):
+        parse_fields(f'{{"a": {{"use": 2, "low": {digits}}}}}')

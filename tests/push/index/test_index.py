@@ -309,3 +309,36 @@ def test_what_is_no_longer_subscribed_to_is_forgotten() -> None:
     assert answers(index, {"a": "kept"}) == [0]
     index.add(1, parse_fields({"n1": {"use": 1, "strval": "text 1"}}))
     assert answers(index, {"a": "kept", "n1": "text 1"}) == [0, 1]
+
+
+@pytest.mark.parametrize("kernels_come", [False, True])
+def test_what_was_removed_stays_away_when_the_kernels_come(
+    kernels_come: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, oracle = Index(background=False), Oracle()
+    churn(index, oracle, random.Random(31), 1500, 1200)
+    index.compact()
+    with monkeypatch.context() as patched:
+        if kernels_come:
+            patched.setattr(compiled, "_loaded", None)
+        for number in range(0, 1200, 3):
+            if number in oracle:
+                index.remove(number)
+                oracle.remove(number)
+    compare(index, oracle, random.Random(32), 64)
+
+
+def test_buffers_filled_to_the_last_place() -> None:
+    """Every size around the first buffer's: the last match must not be written over."""
+    index = Index(background=False)
+    wide = parse_fields({"a": {"use": 2, "low": 0, "high": 9}, "b": {"use": 2, "low": 0}})
+    for number in range((1 << 14) + 2):
+        fields = parse_fields(
+            {"a": {"use": 2, "low": -1 - number, "high": 9}, "b": {"use": 2, "low": 2}}
+        )
+        index.add(number, fields if number % 3 else wide)
+    index.compact()
+    for size in range((1 << 14) + 2, (1 << 14) - 3, -1):
+        index._local.__dict__.clear()  # a thread that starts with small buffers
+        assert answers(index, {"a": 5, "b": 3}) == list(range(size))
+        index.remove(size - 1)

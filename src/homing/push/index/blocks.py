@@ -51,6 +51,20 @@ def dead_of(words: Words) -> npt.NDArray[np.uint8]:
     return words.view(np.uint8)[begin : begin + int(words[at.SUBSCRIBERS])]
 
 
+def bury(words: Words, positions: npt.NDArray[np.int64]) -> None:
+    """Kill the subscribers at these positions, as the kernel of the same name does."""
+    dead_of(words)[positions] = 1
+    words[at.DEADCOUNT] += np.uint64(positions.size)
+    entry = np.searchsorted(entries_of(words)[:, 1], positions, side="right") - 1
+    page = words[int(words[at.PAGEAT]) :][entry >> at.SLOT_BITS] + words[at.PAGE]
+    dimensions = words[page + np.uint64(at.LINE)] & np.uint64(0xFFFFFFFF)
+    records = page + np.uint64(at.LINE + at.HEAD) + dimensions * np.uint64(at.ROW_WORDS)
+    slot = (entry & (at.SLOTS - 1)).astype(np.uint64)
+    flags = (records + slot * np.uint64(at.LINE)) * np.uint64(4) + np.uint64(at.FLAG)
+    kinds = words.view(np.uint16)
+    kinds[flags[kinds[flags] == at.PLAIN]] = at.GONE
+
+
 def expanded(begin: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The element numbers begin[i] … begin[i] + counts[i] - 1, row after row."""
     ends = np.cumsum(counts)

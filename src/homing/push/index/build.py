@@ -220,21 +220,22 @@ def paged_block(boxes: Boxes, cuts: Cuts) -> Words:
     kernel.choose_dimensions(
         plan.entries, boxes.first, boxes.lane, cuts.start.size - 1, lanes, dimensions, counts
     )
+    sizes = (plan.entries >= 0).reshape(-1, at.SLOTS).sum(axis=1)
     body = np.zeros(pages + 1, np.uint64)
-    np.cumsum(at.LINE + at.HEAD + counts.astype(np.int64) * at.ROW_WORDS, out=body[1:])
+    lines = at.LINE * (1 + sizes) + at.HEAD
+    np.cumsum(lines + counts.astype(np.int64) * at.ROW_WORDS, out=body[1:])
     block = _laid_out(boxes, cuts, plan, body)
     kernel.fill_pages(
         block[int(block[at.PAGE]) :],
         plan.entries,
-        boxes.first,
-        boxes.lane,
-        boxes.bound,
+        *boxes,
         cuts.start,
         cuts.cut,
         plan.boxes.reshape(-1, 4),
         lanes,
         dimensions,
         counts,
+        sizes,
     )
     return block
 

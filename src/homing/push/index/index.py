@@ -9,7 +9,6 @@ works on copies and is swapped in at the end, after repeating what was removed m
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,13 @@ import numpy.typing as npt
 from homing.errors import SubscriptionError
 from homing.push.index import kernels as compiled
 from homing.push.index import store
-from homing.push.index.blocks import Words, dead_of, ids_of
+from homing.push.index.blocks import Words, bury, dead_of, ids_of
 from homing.push.index.columns import Columns, columns_of
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Vocabulary
 from homing.push.index.merge import Size, choose_merge
 from homing.push.index.planner import TOLERABLE, Sample, plan_cuts
-from homing.push.index.reader import CHUNK, HEAD, Found, Ids, Reader, View, as_matrix, scan_all
+from homing.push.index.reader import CHUNK, Found, Ids, Reader, View, as_matrix, scan_all
 from homing.push.index.stats import Stats, gathered, mentioned
 from homing.push.index.tail import BOUNDS, ENTRIES, Tail, bounds_in
 from homing.push.values import Field, Value
@@ -149,21 +148,24 @@ class Index:
 
     def match(self, attributes: Mapping[str, Value]) -> Ids:
         """The ids of all subscriptions that the attributes satisfy, in no particular order."""
-        lanes, values = array("i"), array("d", HEAD)
+        kernels, reader = compiled.ready(), self._reader()
         with self._lock:
-            self._vocabulary.row(attributes, lanes, values)
+            row = reader.shapes.row(attributes, self._vocabulary)
             view, known = self._view, self._vocabulary.lanes
-        matrix = np.frombuffer(values).reshape(1, -1)
-        numbers = np.frombuffer(lanes, np.int32) if lanes else np.empty(0, np.int32)
-        found = self._found(view, numbers, matrix, known)
-        assert found is not None
+        ids: Ids
+        pending: npt.NDArray[np.uint64] | None
+        if kernels is None:
+            ids, _, pending = scan_all(view, row.lanes, row.values, known)
+        else:
+            ids, pending = reader.match_row(kernels, view, row, known)
         self.publications += 1
         if self.publications % SAMPLE_EVERY == 0:
-            self._sample.add(lanes, values[len(HEAD) :])
+            reader.settle(self.totals)
+            self._sample.add(row.lanes, row.values[0, at.NONE + 1 :])
             self._consider_plan()
-        if len(found.pending) == 0:
-            return found.ids.copy()
-        return np.concatenate([found.ids, self._checked(found.pending, [attributes])[0]])
+        if pending is None:
+            return ids
+        return np.concatenate([ids, self._checked(pending, [attributes])[0]])
 
     def match_batch(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:
         """All matches of many publications: those of rows[i] are ids[offsets[i]:offsets[i + 1]]."""
@@ -195,13 +197,17 @@ class Index:
         return offsets, np.concatenate(ids) if ids else np.empty(0, np.uint64)
 
     def _matrix_of_rows(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Any, ...]:
-        lanes, values, ends = array("i"), array("d"), array("q")
+        lanes: list[int] = []
+        values: list[float] = []
+        ends: list[int] = []
         with self._lock:
             columns = columns_of(rows, self._vocabulary)
             if columns is not None:
                 return (self._view, *columns.matrix(self._vocabulary), self._vocabulary.lanes)
             for row in rows:
-                self._vocabulary.row(row, lanes, values)
+                some_lanes, some_values = self._vocabulary.row(row)
+                lanes += some_lanes
+                values += some_values
                 ends.append(len(lanes))
             view, known = self._view, self._vocabulary.lanes
         return (view, *as_matrix(lanes, values, ends), known)
@@ -220,13 +226,18 @@ class Index:
         kernels = compiled.ready()
         if kernels is None:
             return scan_all(view, lanes, values, known_lanes)
+        reader = self._reader()
+        found = reader.match(kernels, view, lanes, values, known_lanes)
+        reader.settle(self.totals)
+        return found
+
+    def _reader(self) -> Reader:
+        """This thread's buffers."""
         try:
             reader: Reader = self._local.reader
         except AttributeError:
             reader = self._local.reader = Reader()
-        found = reader.match(kernels, view, lanes, values, known_lanes)
-        self.totals += reader.counters
-        return found
+        return reader
 
     def _sorted(self, found: Found, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:
         ids, owners = found.ids, found.owners
@@ -416,6 +427,7 @@ class Index:
     def stats(self) -> Stats:
         """What the index holds, and what matching cost so far."""
         blocks = self._view.blocks
+        self._reader().settle(self.totals)
         return gathered(
             self._count, blocks, self._vocabulary, self._sample, self.publications, self.totals
         )
@@ -452,6 +464,5 @@ def _find(view: View, subscription: int, kill: bool) -> int:
         here = np.flatnonzero((ids_of(block) == subscription) & (dead_of(block) == 0))
         found += here.size
         if kill:
-            dead_of(block)[here] = 1
-            block[at.DEADCOUNT] += np.uint64(here.size)
+            bury(block, here)
     return found

@@ -16,7 +16,6 @@ does not fit (long lists, integers beyond 2^53) gets a wider box and a residual 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Mapping
 from itertools import product
 from math import inf, nextafter
@@ -81,6 +80,8 @@ class Vocabulary:
         self.residuals: dict[int, Residual] = {}
         self.absences: dict[str, int] = {}
         self.lanes = ALWAYS + 1
+        # Counts the changes that give names other lanes: whoever remembers lanes compares it.
+        self.lanes_changed = 0
         self._free_lanes: list[int] = []
         self._residual_numbers: dict[Residual, int] = {}
         self._next_token = FIRST_TOKEN
@@ -93,13 +94,19 @@ class Vocabulary:
         plain: list[float] = []
         others: list[tuple[str, Field]] = []
         for name, field in fields.items():
-            # Nearly every field is one closed range of ordinary numbers: no piece, no product.
+            # Nearly every field is one closed range of ordinary numbers, or one string: no piece,
+            # no product.
             known = self.attributes.get(name)
-            if known is None or known.number == NO_LANE or not _is_plain(field):
+            if known is None or field.booleans or field.absent:
                 others.append((name, field))
-                continue
-            low, high = field.numbers[0]
-            plain += (known.number, low[0], high[0])
+            elif known.number != NO_LANE and _is_range(field):
+                (low, _), (high, _) = field.numbers[0]
+                plain += (known.number, low, high)
+            elif known.token != NO_LANE and _is_text(field):
+                token = self._intern(field.strings.plus[0])
+                plain += (known.token, token, token)
+            else:
+                others.append((name, field))
         return self._products(plain, others) if others else [(plain, NO_RESIDUAL)]
 
     def _products(self, plain: list[float], others: list[tuple[str, Field]]) -> list[Box]:
@@ -208,54 +215,35 @@ class Vocabulary:
 
     # --- publications ----------------------------------------------------------------------
 
-    def row(self, attributes: Mapping[str, Value], lanes: array[int], values: array[float]) -> None:
-        """Append the lanes that a publication has and its values there."""
-        known_names = self.attributes
-        add_lane, add_value = lanes.append, values.append
+    def row(self, attributes: Mapping[str, Value]) -> tuple[list[int], list[float]]:
+        """The lanes that a publication has and its values there."""
+        lanes: list[int] = []
+        values: list[float] = []
         for name, value in attributes.items():
-            known = known_names.get(name)
+            known = self.attributes.get(name)
             if known is None:
                 continue
-            # Numbers first, by exact type: they are what most attributes are.
-            if type(value) is float and known.number != NO_LANE:
+            if isinstance(value, str):
+                self._text_row(value, known, lanes, values)
+            elif isinstance(value, bool):
+                if known.token != NO_LANE:
+                    lanes.append(known.token)
+                    values.append(TRUE_TOKEN if value else FALSE_TOKEN)
+            elif known.number != NO_LANE:
                 if not -EXACT_BELOW < value < EXACT_BELOW:  # NaN and infinities end up here too
                     check_number(value, name)
-                add_lane(known.number)
-                add_value(value)
-            else:
-                self._other_row(name, value, known, lanes, values)
+                lanes.append(known.number)
+                values.append(value)
             if known.present != NO_LANE:
-                add_lane(known.present)
-                add_value(1.0)
-        if self.absences:
-            self._absence_row(attributes, lanes, values)
-
-    def _other_row(
-        self, name: str, value: Value, known: Attribute, lanes: array[int], values: array[float]
-    ) -> None:
-        if isinstance(value, str):
-            self._text_row(value, known, lanes, values)
-        elif isinstance(value, bool):
-            if known.token != NO_LANE:
-                lanes.append(known.token)
-                values.append(TRUE_TOKEN if value else FALSE_TOKEN)
-        elif known.number != NO_LANE:
-            if not -EXACT_BELOW < value < EXACT_BELOW:
-                check_number(value, name)
-            lanes.append(known.number)
-            values.append(value)
-
-    def _absence_row(
-        self, attributes: Mapping[str, Value], lanes: array[int], values: array[float]
-    ) -> None:
+                lanes.append(known.present)
+                values.append(1.0)
         for name, lane in self.absences.items():
             if name not in attributes:
                 lanes.append(lane)
                 values.append(1.0)
+        return lanes, values
 
-    def _text_row(
-        self, text: str, known: Attribute, lanes: array[int], values: array[float]
-    ) -> None:
+    def _text_row(self, text: str, known: Attribute, lanes: list[int], values: list[float]) -> None:
         if known.token != NO_LANE:
             lanes.append(known.token)
             values.append(self.tokens.get(text, OTHER_TOKEN))
@@ -297,6 +285,7 @@ class Vocabulary:
         return known.prefixes[length]
 
     def _new_lane(self) -> int:
+        self.lanes_changed += 1
         if self._free_lanes:
             return self._free_lanes.pop()
         self.lanes += 1
@@ -354,6 +343,7 @@ class Vocabulary:
 
     def forget_all_but(self, lanes: set[int], tokens: Iterable[float], residuals: set[int]) -> None:
         """Drop what no block mentions any more; freed lanes are given out again, tokens never."""
+        self.lanes_changed += 1
         alive = set(tokens)
         self.tokens = {text: token for text, token in self.tokens.items() if token in alive}
         self.residuals = {n: check for n, check in self.residuals.items() if n in residuals}
@@ -379,13 +369,18 @@ class Vocabulary:
         return NO_LANE
 
 
-def _is_plain(field: Field) -> bool:
-    """Whether a field is one closed range of numbers that floats compare exactly."""
-    if len(field.numbers) != 1 or field.strings is not NO_STRINGS or field.booleans or field.absent:
+def _is_range(field: Field) -> bool:
+    """Whether its numbers and strings are one closed range of numbers that floats compare exactly."""
+    if len(field.numbers) != 1 or field.strings is not NO_STRINGS:
         return False
     (low, low_side), (high, high_side) = field.numbers[0]
     closed = low_side == BELOW and high_side == ABOVE
     return closed and low > -EXACT_BELOW and high < EXACT_BELOW
+
+
+def _is_text(field: Field) -> bool:
+    """Whether its numbers and strings are a single string."""
+    return not field.numbers and len(field.strings.plus) == 1 and not field.strings.prefixes
 
 
 def _by_name(check: tuple[str, Field]) -> str:

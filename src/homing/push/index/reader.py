@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from math import nan
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from homing.push.index import blocks
 from homing.push.index.blocks import Words
 from homing.push.index.kernels import Kernels
 from homing.push.index.kernels import layout as at
+from homing.push.index.shapes import Row, Shapes
 
 Ids = npt.NDArray[np.uint64]
 
@@ -25,7 +25,6 @@ CHUNK = 1024
 MAX_PAIRS = 1 << 23
 _FIRST_PAIRS = 1 << 14
 _WORK = 1 << 14
-HEAD = (0.0, nan)
 
 
 class View(NamedTuple):
@@ -57,13 +56,25 @@ class Reader:
     """The buffers of one thread; they grow to what its largest answer needed."""
 
     def __init__(self) -> None:
-        self.counters = np.zeros(at.COUNTERS, np.int64)
-        self._work = np.empty((4, _WORK), np.int32)
+        self.shapes = Shapes()
+        # What the last call counted, and behind it the sums since `settle`.
+        self.counters = np.zeros(2 * at.COUNTERS, np.int64)
+        self._counts = memoryview(self.counters.data)
+        self._work = np.empty((5, _WORK), np.int32)
         self._found = np.empty(_FIRST_PAIRS, np.uint64)
         self._owners = np.empty(_FIRST_PAIRS, np.int32)
         self._pending = np.empty((64, 3), np.uint64)
         self._column = np.empty(0, np.int32)
         self._coded = np.empty((2, 1, 64), np.uint16)
+
+    def match_row(
+        self, kernels: Kernels, view: View, row: Row, known_lanes: int
+    ) -> tuple[Ids, npt.NDArray[np.uint64] | None]:
+        """The ids that match one publication, as a copy, and what needs a residual check."""
+        self._call(kernels, view, *row, known_lanes)
+        postponed = self._counts[at.PENDING]
+        ids = self._found[: self._counts[at.MATCHES]].copy()
+        return ids, self._pending[:postponed] if postponed else None
 
     def match(
         self,
@@ -74,17 +85,37 @@ class Reader:
         known_lanes: int,
     ) -> Found | None:
         """All matches of the publications in `values`; None when they are too many at once."""
-        if self._column.size < known_lanes:
-            self._column = np.full(known_lanes + 64, at.NONE, np.int32)
-            self._column[at.ALWAYS] = at.ALWAYS
         if self._coded.shape[1:] != values.shape:
             self._coded = np.empty((2, *values.shape), np.uint16)
+        if not self._call(kernels, view, lanes, values, self._coded, known_lanes):
+            return None
+        matches, pending = self._counts[at.MATCHES], self._counts[at.PENDING]
+        return Found(self._found[:matches], self._owners[:matches], self._pending[:pending])
+
+    def settle(self, totals: npt.NDArray[np.int64]) -> None:
+        """Add what was counted since the last time."""
+        totals += self.counters[at.COUNTERS :]
+        self.counters[at.COUNTERS :] = 0
+
+    def _call(
+        self,
+        kernels: Kernels,
+        view: View,
+        lanes: npt.NDArray[np.int32],
+        values: npt.NDArray[np.float64],
+        coded: npt.NDArray[np.uint16],
+        known_lanes: int,
+    ) -> bool:
+        """Run the kernel, with larger buffers if it must be; False: too many at once."""
+        if len(self._column) < known_lanes:
+            self._column = np.full(known_lanes + 64, at.NONE, np.int32)
+            self._column[at.ALWAYS] = at.ALWAYS
         while True:
             kernels.match.match_blocks(
                 view.table,
                 lanes,
                 values,
-                self._coded,
+                coded,
                 self._column,
                 self._work,
                 self._found,
@@ -92,17 +123,19 @@ class Reader:
                 self._pending,
                 self.counters,
             )
-            matches, pending = int(self.counters[at.MATCHES]), int(self.counters[at.PENDING])
-            if matches <= self._found.size and pending <= len(self._pending):
-                return Found(self._found[:matches], self._owners[:matches], self._pending[:pending])
+            matches, pending = self._counts[at.MATCHES], self._counts[at.PENDING]
+            # The kernels write one more before they know whether it counts.
+            if matches < len(self._found) and pending <= len(self._pending):
+                return True
+            self.counters[at.COUNTERS :] -= self.counters[: at.COUNTERS]
             if matches + pending > MAX_PAIRS and len(values) > 1:
-                return None
+                return False
             self._grow(matches, pending)
 
     def _grow(self, matches: int, pending: int) -> None:
-        if matches > self._found.size:
-            self._found = np.empty(matches + matches // 2, np.uint64)
-            self._owners = np.empty(matches + matches // 2, np.int32)
+        if matches >= self._found.size:
+            self._found = np.empty(matches + matches // 2 + 1, np.uint64)
+            self._owners = np.empty(matches + matches // 2 + 1, np.int32)
         if pending > len(self._pending):
             self._pending = np.empty((pending + pending // 2, 3), np.uint64)
 
@@ -136,14 +169,14 @@ def scan_all(
 
 
 def as_matrix(
-    lanes: array[int], values: array[float], ends: Sequence[int]
+    lanes: Sequence[int], values: Sequence[float], ends: Sequence[int]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
     """Sparse rows, one after the other, as the columns of lanes that any of them has."""
-    all_lanes = np.frombuffer(lanes, np.int32) if lanes else np.empty(0, np.int32)
+    all_lanes = np.array(lanes, np.int32)
     distinct, column = np.unique(all_lanes, return_inverse=True)
     matrix = np.full((len(ends), at.NONE + 1 + distinct.size), nan)
     matrix[:, at.ALWAYS] = 0.0
     if lanes:
         row = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-        matrix[row, column + at.NONE + 1] = np.frombuffer(values, np.float64)
+        matrix[row, column + at.NONE + 1] = values
     return distinct.astype(np.int32), matrix

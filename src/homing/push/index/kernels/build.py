@@ -8,6 +8,7 @@ import numpy as np
 from homing.push.index.kernels.codes import bucket_shift, code_of
 from homing.push.index.kernels.jit import kernel
 from homing.push.index.kernels.layout import (
+    ASK,
     BOUND,
     CUT,
     CUTSTART,
@@ -16,12 +17,19 @@ from homing.push.index.kernels.layout import (
     ENTRIES,
     ENTRY,
     EXCLUDE,
+    FLAG,
+    GONE,
     HASHMASK,
     HEAD,
     ID,
     LINE,
     MAX_DIMENSIONS,
+    NO_RESIDUAL,
+    PAGE,
+    PAGEAT,
     PAGES,
+    PLAIN,
+    RECORD_LANES,
     ROW_WORDS,
     ROWS,
     SLOT,
@@ -29,6 +37,7 @@ from homing.push.index.kernels.layout import (
     SLOTS,
     STRIP,
     STRIP_WORDS,
+    UNBOUNDED,
 )
 from homing.push.index.kernels.machine import block_at
 
@@ -218,25 +227,55 @@ def choose_dimensions(entries, first, lane, lanes, access, dimensions, counts):
 
 
 @kernel()
-def span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high):
-    """Every slot's codes on one lane; low -1: it does not look at the lane."""
+def span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high, records, d):
+    """Every slot's codes on one lane, kept in its record; low -1: it does not look at the lane."""
     start, end = np.int64(cutstart[wanted]), np.int64(cutstart[wanted + 1])
-    for slot in range(SLOTS):
+    for slot in range(mine.size):
         low[slot] = -1
         e = mine[slot]
-        if e < 0:
-            continue
         for i in range(np.int64(first[e]), np.int64(first[e + 1])):
             if lane[i] == wanted:
                 low[slot] = code_of(cuts, start, end, bound[2 * i])
                 high[slot] = code_of(cuts, start, end, bound[2 * i + 1])
+                at = 2 * RECORD_LANES * slot
+                # What is not below a low bound that is a cut itself is inside for certain, and
+                # so is everything on the open side of a bound.
+                cut = bound[2 * i] == -np.inf
+                cut |= low[slot] > 0 and cuts[start + low[slot] - 1] == bound[2 * i]
+                records[at + d] = low[slot] + 1 - cut
+                records[at + RECORD_LANES + d] = high[slot] + 1 + (bound[2 * i + 1] == np.inf)
+                records[at + FLAG] += 1
                 break
 
 
 @kernel()
-def fill_rows(pages, rows, low, high, base, shift):
+def blank_records(records):
+    """Records that let everything pass; FLAG will count the bounds that are kept."""
+    for at in range(0, records.size, 2 * RECORD_LANES):
+        for d in range(RECORD_LANES):
+            records[at + d] = 0
+            records[at + RECORD_LANES + d] = UNBOUNDED
+
+
+@kernel()
+def finish_records(mine, first, residual, subs, ids, records):
+    """Each record's flag and id, once FLAG has counted the bounds that it holds."""
+    words = records.view(np.uint32)
+    for slot in range(mine.size):
+        e = mine[slot]
+        at = 2 * RECORD_LANES * slot
+        plain = records[at + FLAG] == first[e + 1] - first[e]
+        plain &= residual[e] == NO_RESIDUAL and subs[e + 1] - subs[e] == 1
+        records[at + FLAG] = PLAIN if plain else ASK
+        identity = ids[subs[e]]
+        words[(at + FLAG + 1) >> 1] = identity & np.uint64(0xFFFFFFFF)
+        words[(at + RECORD_LANES + FLAG + 1) >> 1] = identity >> np.uint64(32)
+
+
+@kernel()
+def fill_rows(pages, rows, low, high, base, shift, count):
     """The 33 rows of one dimension."""
-    for slot in range(SLOTS):
+    for slot in range(count):
         bit = np.uint64(1) << np.uint64(slot & 63)
         word = rows + (slot >> 6)
         if low[slot] < 0:
@@ -248,12 +287,27 @@ def fill_rows(pages, rows, low, high, base, shift):
 
 
 @kernel(
-    "void(u8[::1],i8[::1],u4[::1],u4[::1],f8[::1],u4[::1],f8[::1],u2[:,::1],i4[:,::1],i4[:,::1],i4[::1])"
+    "void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],u4[::1],f8[::1],u8[::1],"
+    "u4[::1],f8[::1],u2[:,::1],i4[:,::1],i4[:,::1],i4[::1],i8[::1])"
 )
 def fill_pages(
-    pages, entries, first, lane, bound, cutstart, cuts, boxes, access, dimensions, counts
+    pages,
+    entries,
+    first,
+    subs,
+    residual,
+    lane,
+    bound,
+    ids,
+    cutstart,
+    cuts,
+    boxes,
+    access,
+    dimensions,
+    counts,
+    sizes,
 ):
-    """Write every page's body: live bits, dimensions, rows.
+    """Write every page's body: live bits, dimensions, rows, records.
 
     The access lanes come first, with buckets of their own as fine as the page's box allows; the
     other lanes share one set of buckets, so that a publication computes them once for all pages.
@@ -262,27 +316,30 @@ def fill_pages(
     high = np.zeros(SLOTS, np.int64)
     at = 0
     for page in range(counts.size):
-        mine = entries[page * SLOTS : (page + 1) * SLOTS]
-        for slot in range(SLOTS):
-            if mine[slot] >= 0:
-                pages[at + (slot >> 6)] |= np.uint64(1) << np.uint64(slot & 63)
+        mine = entries[page * SLOTS : page * SLOTS + sizes[page]]
+        for slot in range(mine.size):
+            pages[at + (slot >> 6)] |= np.uint64(1) << np.uint64(slot & 63)
         local = (access[page, 0] > 0) + (access[page, 1] > 0)
         pages[at + LINE] = counts[page] | local << 32
         about = at + LINE + 1
         rows = at + LINE + HEAD
+        body_end = rows + ROW_WORDS * counts[page] + LINE * mine.size
+        records = pages[rows + ROW_WORDS * counts[page] : body_end].view(np.uint16)
+        blank_records(records)
         for d in range(counts[page]):
             wanted = dimensions[page, d]
-            span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high)
+            span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high, records, d)
             base = np.int64(0)
             top = np.int64(cutstart[wanted + 1]) - np.int64(cutstart[wanted])
             if d < local:
                 side = 0 if wanted == access[page, 0] else 2
                 base, top = np.int64(boxes[page, side]), np.int64(boxes[page, side + 1])
             shift = bucket_shift(top - base)
-            fill_rows(pages, rows, low, high, base, shift)
+            fill_rows(pages, rows, low, high, base, shift, mine.size)
             pages[about + d] = wanted | (base << 32 | shift << 48 if d < local else 0)
             rows += ROW_WORDS
-        at = rows
+        finish_records(mine, first, residual, subs, ids, records)
+        at = body_end
 
 
 @kernel("void(u8[::1],u4[::1])")
@@ -294,6 +351,26 @@ def fill_slots(ids, slots):
         while slots[cell]:
             cell = (cell + np.uint64(1)) & mask
         slots[cell] = p + 1
+
+
+@kernel()
+def bury(block, p):
+    """Subscriber p is gone: flag it, and the record if it was the only one of its entry."""
+    block.view(np.uint8)[8 * np.int64(block[DEAD]) + p] = 1
+    block[DEADCOUNT] += np.uint64(1)
+    entry = block[np.int64(block[ENTRY]) :].view(np.uint32)
+    e, count = 0, np.int64(block[ENTRIES])
+    # The last entry whose first subscriber is not behind p.
+    while count > 1:
+        half = count >> 1
+        e = e + half if entry[4 * (e + half) + 1] <= p else e
+        count -= half
+    page = np.int64(block[PAGE]) + np.int64(block[np.int64(block[PAGEAT]) + (e >> SLOT_BITS)])
+    dimensions = np.int64(block[page + LINE] & np.uint64(0xFFFFFFFF))
+    record = page + LINE + HEAD + ROW_WORDS * dimensions + LINE * (e & (SLOTS - 1))
+    record16 = block[record : record + LINE].view(np.uint16)
+    if record16[FLAG] == PLAIN:
+        record16[FLAG] = GONE
 
 
 @kernel("i8(u8[::1],u8,b1)")
@@ -313,8 +390,7 @@ def find(table, subscription, kill):
             if block[np.int64(block[ID]) + p] == subscription and not dead[p]:
                 found += 1
                 if kill:
-                    dead[p] = 1
-                    block[DEADCOUNT] += np.uint64(1)
+                    bury(block, p)
             cell = (cell + np.uint64(1)) & mask
     return found
 

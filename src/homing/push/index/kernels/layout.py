@@ -22,16 +22,25 @@ PLANNED in the header is a float: how far the plan was from the best one when it
 A page is 512 entries (entry e is slot e % 512 of page e // 512). Its body is a whole number of
 cache lines: one of live bits; a head with the number of dimensions (| how many of them have buckets
 of their own << 32) and a descriptor for each (lane | base code << 32 | shift << 48); then for each
-dimension 33 rows of one line. Row r of a dimension has the bit of a slot set when the slot accepts
-some value whose bucket is r; row 32 is for publications without a value in that lane. A publication
-ANDs one row per dimension: the bits that stay are the candidates.
+dimension 33 rows of one line; then a record of one line for each entry. Row r of a dimension has the
+bit of a slot set when the slot accepts some value whose bucket is r; row 32 is for publications
+without a value in that lane. A publication ANDs one row per dimension: the bits that stay are the
+candidates.
+
+A record decides nearly every candidate with one vector comparison and no other memory. It is 16
+lows and 16 highs of 16 bits. In dimension d a publication has its code + 1, and one strictly between
+low and high is inside for certain, one outside of them is not, and on the edge the exact bounds are
+asked. Dimension FLAG, in which every publication has the code ASK, tells what kind of entry it is: PLAIN
+ones are decided by their record, ASK ones (several subscribers, a residual check, a bound that the
+page has no dimension for) are never certain, GONE ones never pass. The last two dimensions hold
+the id of a PLAIN entry's only subscriber: its low 32 bits among the lows, the others among the highs.
 
 A block without pages (the one that takes new subscriptions) is scanned entry by entry.
 """
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 
 (
     MAGIC,
@@ -69,13 +78,19 @@ ROWS = BUCKETS + 1
 ROW_WORDS = ROWS * LINE
 ABSENT_ROW = BUCKETS * LINE
 STRIP_WORDS = 5
-# Rows for more lanes than this cost more memory than the candidates they would save. Count and
-# descriptors take two lines of head.
-MAX_DIMENSIONS = 15
+# What fits a record beside FLAG and the id; rows for more lanes would cost more memory than the
+# candidates they save. Count and descriptors take two lines of head.
+MAX_DIMENSIONS = 13
 HEAD = 16
+# The dimension of a record that tells its kind, by its low bound.
+FLAG = 13
+PLAIN, ASK, GONE = 0, 2, 3
+RECORD_LANES = 16
 # Codes must fit 16 bits beside ABSENT; a thousand quantiles put a 0.1 % range into its own bucket.
 MAX_CUTS = 1023
-ABSENT = 65535
+# One more than this, as in a record, is still below the high of those that bound nothing.
+ABSENT = 65533
+UNBOUNDED = 65535
 EXCLUDE = 1 << 31
 LANE_MASK = EXCLUDE - 1
 NO_RESIDUAL = 0xFFFFFFFF

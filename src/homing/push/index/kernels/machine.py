@@ -1,4 +1,4 @@
-"""What numba has no words for: a pointer, trailing zeros, fetching and ANDing whole cache lines."""
+"""What numba has no words for: a pointer, trailing zeros, fetching, ANDing, comparing whole cache lines."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
 from __future__ import annotations
@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from homing.push.index.kernels.jit import kernel
-from homing.push.index.kernels.layout import LINE
+from homing.push.index.kernels.layout import FLAG, LINE, RECORD_LANES
 
 
 @intrinsic
@@ -61,6 +61,37 @@ def and_lines(_typing, block, offsets, begin, end, result):
         return context.get_dummy_value()
 
     return types.void(block, offsets, begin, end, result), generate
+
+
+@intrinsic
+def compared(_typing, block, record, codes, begin):
+    """2 if codes[begin:] lie inside of a record, 1 if some lie on its edge, 0 if some lie outside."""
+
+    def generate(context, builder, signature, args):
+        vector = ir.VectorType(ir.IntType(16), RECORD_LANES)
+        block, codes = (
+            context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 2)
+        )
+
+        def load(data, offset):
+            place = builder.bitcast(builder.gep(data, [offset]), vector.as_pointer())
+            return builder.load(place, align=8)
+
+        def everywhere(above, below):
+            both = builder.and_(
+                builder.icmp_unsigned(above, mine, low), builder.icmp_unsigned(below, mine, high)
+            )
+            bits = builder.bitcast(both, ir.IntType(RECORD_LANES))
+            wanted = ir.Constant(bits.type, (1 << FLAG + 1) - 1)
+            all_there = builder.icmp_unsigned("==", builder.and_(bits, wanted), wanted)
+            return builder.zext(all_there, ir.IntType(64))
+
+        half = ir.Constant(ir.IntType(64), LINE // 2)
+        mine = load(codes, args[3])
+        low, high = load(block, args[1]), load(block, builder.add(args[1], half))
+        return builder.add(everywhere(">=", "<="), everywhere(">", "<"))
+
+    return types.uint64(block, record, codes, begin), generate
 
 
 @intrinsic

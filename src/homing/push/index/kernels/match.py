@@ -2,11 +2,14 @@
 
 Both see publications as rows of `values`: column ALWAYS holds 0, column NONE holds NaN (no value),
 and `column[lane]` says where a lane's value is, NONE for lanes that nobody in the batch has. The
-same columns of `codes` hold the values' codes for the block at hand.
+same columns of `codes` hold the values' codes for the block at hand, those of `rows` what they mean
+in pages.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +17,11 @@ from homing.push.index.kernels.codes import encode
 from homing.push.index.kernels.jit import kernel
 from homing.push.index.kernels.layout import (
     ABSENT,
+    ASK,
     BOUND,
     BOX,
     CANDIDATES,
+    COUNTERS,
     DEAD,
     ENTRIES,
     ENTRY,
@@ -42,31 +47,85 @@ from homing.push.index.kernels.layout import (
     STRIP_WORDS,
     STRIPS,
 )
-from homing.push.index.kernels.machine import and_lines, block_at, fetch, lowest_bit
+from homing.push.index.kernels.machine import and_lines, block_at, compared, fetch, lowest_bit
 
 U0, U1, U2, U3, U4, U5, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 8, 32, 48))
+U7, U_SLOTS, U_SLOT_BITS = np.uint64(7), np.uint64(SLOTS - 1), np.uint64(SLOT_BITS)
 U_LINE, U_HEAD, U_ROWS = np.uint64(LINE), np.uint64(HEAD), np.uint64(ROW_WORDS)
 LOW_HALF, CODE_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
+HIGH_HALF = np.uint64(0xFFFFFFFF00000000)
 LANE_BITS = np.uint64(LANE_MASK)
 # (page, publication) pairs whose rows are asked for together, and candidates whose bounds are.
 AHEAD = 16
+# Lines of one pair: their end, live bits, a row for each dimension.
 STRIDE = 2 + MAX_DIMENSIONS
 U_STRIDE = np.uint64(STRIDE)
+# The code ASK in all four lanes of a word: inside of every bound that a record does not have.
+UNASKED = np.uint64(ASK * 0x0001000100010001)
+
+
+class Batch(NamedTuple):
+    """Publications: which column a lane is in, and codes, rows and values column by column."""
+
+    column: Any
+    codes: Any
+    rows: Any
+    values: Any
+
+
+class Work(NamedTuple):
+    """Room for (page, publication) pairs, candidates, and what only exact bounds can decide."""
+
+    pages: Any
+    hits: Any
+    candidates: Any
+    entries: Any
+    events: Any
+
+
+class Answer(NamedTuple):
+    """What was found: ids, whose they are, those with a residual check, how much work it was."""
+
+    found: Any
+    owners: Any
+    pending: Any
+    counters: Any
+
+
+class Aim(NamedTuple):
+    """For AHEAD pairs: the lines to AND, the publication's codes as in records, the records."""
+
+    lines: Any
+    codes: Any
+    records: Any
 
 
 @kernel()
-def aim(block, column, codes, rows, pages, hits, begin, end, lines):
-    """The cache lines that each (page, publication) will AND, all of them asked for already.
+def call_heads(block, work, begin, end):
+    """Ask for the heads of these pairs' pages: what `aim` reads first."""
+    for k in range(begin, end):
+        at = block[PAGE] + block[block[PAGEAT] + np.uint64(work.pages[k])]
+        fetch(block, at)
+        fetch(block, at + U_LINE)
+        fetch(block, at + U_LINE + U_LINE)
 
-    lines[STRIDE * j] is the number of lines of pair j, which follow. Unsigned indices: signed ones
+
+@kernel()
+def aim(block, batch, work, begin, end, target):
+    """Where each (page, publication) looks, with all the cache lines asked for already.
+
+    lines[STRIDE * j] is the end of pair j's lines, which follow. Unsigned indices: signed ones
     cost a test for negative numbers at every access.
     """
-    width = np.uint64(codes.shape[1])
-    flat_codes, flat_rows = codes.reshape(-1), rows.reshape(-1)
+    column, lines = batch.column, target.lines
+    width = np.uint64(batch.codes.shape[1])
+    flat_codes, flat_rows = batch.codes.reshape(-1), batch.rows.reshape(-1)
+    codes16 = target.codes.view(np.uint16)
     mine = U0
     for k in range(begin, end):
-        me = np.uint64(hits[k]) * width
-        at = block[PAGE] + block[block[PAGEAT] + np.uint64(pages[k])]
+        j = np.uint64(k - begin)
+        me = np.uint64(work.hits[k]) * width
+        at = block[PAGE] + block[block[PAGEAT] + np.uint64(work.pages[k])]
         sizes = block[at + U_LINE]
         local, last = mine + U2 + (sizes >> U32), mine + U2 + (sizes & LOW_HALF)
         lines[mine] = last
@@ -74,75 +133,136 @@ def aim(block, column, codes, rows, pages, hits, begin, end, lines):
         row = at + U_LINE + U_HEAD
         about = at + U_LINE + U1
         d = mine + U2
-        while d < local:
-            lane = block[about]
-            code = np.uint64(flat_codes[me + np.uint64(column[lane & LOW_HALF])])
-            line = row + U_LINE * ((code - ((lane >> U32) & CODE_BITS)) >> (lane >> U48))
-            fetch(block, line)
-            lines[d] = line
-            row, about, d = row + U_ROWS, about + U1, d + U1
+        code_at = U8 * U2 * j
+        for word in range(U4 * j, U4 * j + U4):
+            target.codes[word] = UNASKED
         while d < last:
-            line = row + np.uint64(flat_rows[me + np.uint64(column[block[about]])])
+            lane = block[about]
+            here = me + np.uint64(column[lane & LOW_HALF])
+            code = np.uint64(flat_codes[here])
+            if d < local:
+                line = row + U_LINE * ((code - ((lane >> U32) & CODE_BITS)) >> (lane >> U48))
+            else:
+                line = row + np.uint64(flat_rows[here])
             fetch(block, line)
             lines[d] = line
-            row, about, d = row + U_ROWS, about + U1, d + U1
+            codes16[code_at] = code + U1
+            row, about, d, code_at = row + U_ROWS, about + U1, d + U1, code_at + U1
+        target.records[j] = row
         mine += U_STRIDE
 
 
 @kernel()
-def probe(block, column, codes, rows, pages, hits, begin, end, entries, events):
-    """AND one row per dimension for each (page, publication); the bits that stay are candidates.
-
-    Works on AHEAD pairs at a time, so that their lines are on the way together. Stops before
-    `entries` could overflow; returns the pair to go on with and the number of candidates.
-    """
-    lines = np.empty(AHEAD * STRIDE, np.uint64)
+def survivors(block, work, group, target):
+    """AND the rows of each pair; the bits that stay are candidates, their records asked for."""
     left = np.empty(LINE, np.uint64)
-    room = entries.size - AHEAD * SLOTS
-    count = 0
-    for first in range(begin, end, AHEAD):
-        if count > room:
-            return first, count
-        group = min(AHEAD, end - first)
-        aim(block, column, codes, rows, pages, hits, first, first + group, lines)
-        for j in range(group):
-            and_lines(block, lines, STRIDE * j + 1, np.int64(lines[STRIDE * j]), left)
-            base = np.int64(pages[first + j]) << SLOT_BITS
-            for w in range(LINE):
-                bits = left[w]
-                while bits != U0:
-                    entries[count] = base + 64 * w + np.int64(lowest_bit(bits))
-                    events[count] = hits[first + j]
-                    count += 1
-                    bits &= bits - U1
-    return end, count
+    candidates = work.candidates
+    count = U0
+    for j in range(group):
+        end = np.int64(target.lines[STRIDE * j])
+        and_lines(block, target.lines, STRIDE * j + 1, end, left)
+        first = target.records[j]
+        for w in range(LINE):
+            bits = left[w]
+            while bits != U0:
+                slot = np.uint64(64 * w) + lowest_bit(bits)
+                fetch(block, first + U_LINE * slot)
+                candidates[count] = np.uint64(j) << U_SLOT_BITS | slot
+                count += U1
+                bits &= bits - U1
+    return count
 
 
 @kernel()
-def verify(block, column, values, entries, events, count, found, owners, pending, counters):
-    """Hold every candidate against its exact bounds; append the subscribers of those that pass.
+def sift(block, work, begin, count, target, answer, asked):
+    """Hold candidates against their records: append the certain matches, and those to be asked.
+
+    Writes first and then counts, or not: half of the candidates match, which no processor guesses.
+    Returns how many are to be asked now.
+    """
+    found, owners, counters = answer.found, answer.owners, answer.counters
+    pages, hits, candidates = work.pages, work.hits, work.candidates
+    entries, events = work.entries, work.events
+    matched = np.uint64(counters[MATCHES])
+    room = np.uint64(found.size) - U1
+    passed = U0
+    ask = np.uint64(asked)
+    for k in range(count):
+        candidate = np.uint64(candidates[k])
+        j, slot = candidate >> U_SLOT_BITS, candidate & U_SLOTS
+        record = target.records[j] + U_LINE * slot
+        verdict = compared(block, record, target.codes, U4 * j)
+        pair = np.uint64(begin) + j
+        event = hits[pair]
+        place = min(matched, room)
+        found[place] = block[record + U3] >> U32 | block[record + U7] & HIGH_HALF
+        owners[place] = event
+        matched += verdict >> U1
+        entries[ask] = np.uint64(pages[pair]) << U_SLOT_BITS | slot
+        events[ask] = event
+        ask += verdict & U1
+        passed += verdict != U0
+    counters[MATCHES] = matched
+    counters[CANDIDATES] += count
+    counters[FALSE_CANDIDATES] += count - passed
+    return np.int64(ask)
+
+
+@kernel()
+def probe(block, batch, work, answer, begin, end):
+    """Matches of these (page, publication) pairs, and the entries that exact bounds must decide.
+
+    Works on AHEAD pairs at a time, so that their lines are on the way together. Stops before
+    `entries` could overflow; returns the pair to go on with and the number of such entries.
+    """
+    target = Aim(
+        np.empty(AHEAD * STRIDE, np.uint64),
+        np.empty(AHEAD * 4, np.uint64),
+        np.empty(AHEAD, np.uint64),
+    )
+    room = work.entries.size - AHEAD * SLOTS - 1
+    asked = 0
+    call_heads(block, work, begin, min(begin + AHEAD, end))
+    for first in range(begin, end, AHEAD):
+        if asked > room:
+            return first, asked
+        group = min(AHEAD, end - first)
+        call_heads(block, work, first + group, min(first + 2 * AHEAD, end))
+        aim(block, batch, work, first, first + group, target)
+        count = survivors(block, work, group, target)
+        asked = sift(block, work, first, count, target, answer, asked)
+    return end, asked
+
+
+@kernel()
+def verify(block, batch, work, count, answer):
+    """Hold entries against their exact bounds; append the subscribers of those that pass.
 
     Subscribers with a residual check go to `pending`. Past the end of a buffer matches are only
     counted, so that the caller learns the size to come back with.
     """
+    entries, events, column = work.entries, work.events, batch.column
+    found, owners, pending, counters = answer
     block32 = block.view(np.uint32)
     blockf = block.view(np.float64)
     dead = block.view(np.uint8)
-    width = np.uint64(values.shape[1])
-    flat = values.reshape(-1)
+    width = np.uint64(batch.values.shape[1])
+    flat = batch.values.reshape(-1)
     entry_at, bound_at = U2 * block[ENTRY], block[BOUND]
     id_at, dead_at = block[ID], U8 * block[DEAD]
     matched, postponed = counters[MATCHES], counters[PENDING]
     false = 0
-    for k in range(count):
+    for k in range(-2 * AHEAD, count):
         if k + 2 * AHEAD < count:
             fetch(block, block[ENTRY] + U2 * np.uint64(entries[k + 2 * AHEAD]))
-        if k + AHEAD < count:
+        if 0 <= k + AHEAD < count:
             soon = entry_at + U4 * np.uint64(entries[k + AHEAD])
             bounds = bound_at + U3 * np.uint64(block32[soon])
             fetch(block, bounds)
             fetch(block, bounds + U_LINE)
             fetch(block, id_at + np.uint64(block32[soon + U1]))
+        if k < 0:
+            continue
         event = np.uint64(events[k])
         entry = entry_at + U4 * np.uint64(entries[k])
         i = bound_at + U3 * np.uint64(block32[entry])
@@ -174,7 +294,6 @@ def verify(block, column, values, entries, events, count, found, owners, pending
                     pending[postponed, 1] = residual
                     pending[postponed, 2] = block[id_at + p]
                 postponed += 1
-    counters[CANDIDATES] += count
     counters[FALSE_CANDIDATES] += false
     counters[MATCHES], counters[PENDING] = matched, postponed
 
@@ -197,47 +316,19 @@ def sort_events(codes, c, order, start):
 
 
 @kernel()
-def finish(
-    block,
-    column,
-    codes,
-    rows,
-    values,
-    pages,
-    hits,
-    n,
-    entries,
-    events,
-    found,
-    owners,
-    pending,
-    counters,
-):
+def finish(block, batch, work, n, answer):
     """Candidates and matches of these n (page, publication) pairs."""
-    counters[PAGES_VISITED] += n
+    answer.counters[PAGES_VISITED] += n
     k = 0
     while k < n:
-        k, count = probe(block, column, codes, rows, pages, hits, k, n, entries, events)
-        verify(block, column, values, entries, events, count, found, owners, pending, counters)
+        k, asked = probe(block, batch, work, answer, k, n)
+        verify(block, batch, work, asked, answer)
 
 
 @kernel()
-def match_one(
-    block,
-    column,
-    codes,
-    rows,
-    values,
-    pages,
-    hits,
-    entries,
-    events,
-    found,
-    owners,
-    pending,
-    counters,
-):
+def match_one(block, batch, work, answer):
     """A single publication against one paged block: the pages whose box holds its codes."""
+    codes, column, pages, hits = batch.codes, batch.column, work.pages, work.hits
     block16 = block.view(np.uint16)
     box_at = 4 * np.int64(block[BOX])
     strip = np.int64(block[STRIP])
@@ -248,22 +339,7 @@ def match_one(
             b = np.int64(codes[0, column[np.int64(block[strip + 3])]])
             for page in range(np.int64(block[strip + 4]), np.int64(block[strip + STRIP_WORDS + 4])):
                 if n == pages.size:
-                    finish(
-                        block,
-                        column,
-                        codes,
-                        rows,
-                        values,
-                        pages,
-                        hits,
-                        n,
-                        entries,
-                        events,
-                        found,
-                        owners,
-                        pending,
-                        counters,
-                    )
+                    finish(block, batch, work, n, answer)
                     n = 0
                 box = box_at + 4 * page
                 inside = (block16[box] <= a) & (a <= block16[box + 1])
@@ -272,58 +348,13 @@ def match_one(
                 hits[n] = 0
                 n += inside
         strip += STRIP_WORDS
-    finish(
-        block,
-        column,
-        codes,
-        rows,
-        values,
-        pages,
-        hits,
-        n,
-        entries,
-        events,
-        found,
-        owners,
-        pending,
-        counters,
-    )
+    finish(block, batch, work, n, answer)
 
 
 @kernel()
-def match_many(
-    block,
-    column,
-    codes,
-    rows,
-    values,
-    pages,
-    hits,
-    entries,
-    events,
-    found,
-    owners,
-    pending,
-    counters,
-):
+def match_many(block, batch, work, answer):
     """A batch against one paged block: each page is fetched once, for all it concerns."""
-    if codes.shape[0] == 1:
-        match_one(
-            block,
-            column,
-            codes,
-            rows,
-            values,
-            pages,
-            hits,
-            entries,
-            events,
-            found,
-            owners,
-            pending,
-            counters,
-        )
-        return
+    codes, column, pages, hits = batch.codes, batch.column, work.pages, work.hits
     block16 = block.view(np.uint16)
     box_at = 4 * np.int64(block[BOX])
     strip = np.int64(block[STRIP])
@@ -339,22 +370,7 @@ def match_many(
         b = column[np.int64(block[strip + 3])]
         for page in range(np.int64(block[strip + 4]), np.int64(block[strip + STRIP_WORDS + 4])):
             if n + codes.shape[0] > pages.size:
-                finish(
-                    block,
-                    column,
-                    codes,
-                    rows,
-                    values,
-                    pages,
-                    hits,
-                    n,
-                    entries,
-                    events,
-                    found,
-                    owners,
-                    pending,
-                    counters,
-                )
+                finish(block, batch, work, n, answer)
                 n = 0
             box = box_at + 4 * page
             low, high = block16[box + 2], block16[box + 3]
@@ -365,36 +381,22 @@ def match_many(
                 hits[n] = event
                 n += (low <= code) & (code <= high)
         strip += STRIP_WORDS
-    finish(
-        block,
-        column,
-        codes,
-        rows,
-        values,
-        pages,
-        hits,
-        n,
-        entries,
-        events,
-        found,
-        owners,
-        pending,
-        counters,
-    )
+    finish(block, batch, work, n, answer)
 
 
 @kernel()
-def scan(block, column, values, entries, events, found, owners, pending, counters):
+def scan(block, batch, work, answer):
     """A block without pages: every entry is a candidate for every publication."""
     total = np.int64(block[ENTRIES])
-    for event in range(values.shape[0]):
+    answer.counters[CANDIDATES] += total * batch.values.shape[0]
+    for event in range(batch.values.shape[0]):
         begin = 0
         while begin < total:
-            count = min(total - begin, entries.size)
+            count = min(total - begin, work.entries.size)
             for i in range(count):
-                entries[i] = begin + i
-                events[i] = event
-            verify(block, column, values, entries, events, count, found, owners, pending, counters)
+                work.entries[i] = begin + i
+                work.events[i] = event
+            verify(block, batch, work, count, answer)
             begin += count
 
 
@@ -402,35 +404,30 @@ def scan(block, column, values, entries, events, found, owners, pending, counter
     "void(u8[::1],i4[::1],f8[:,::1],u2[:,:,::1],i4[::1],i4[:,::1],u8[::1],i4[::1],u8[:,::1],i8[::1])"
 )
 def match_blocks(table, lanes, values, coded, column, work, found, owners, pending, counters):
-    """Every match of every publication in `values` with every block of the table."""
-    counters[:] = 0
-    codes, rows = coded[0], coded[1]
-    pages, hits, entries, events = work[0], work[1], work[2], work[3]
+    """Every match of every publication in `values` with every block of the table.
+
+    `counters` holds what this call counted, and behind that the sums of all calls.
+    """
+    counters[:COUNTERS] = 0
+    batch = Batch(column, coded[0], coded[1], values)
+    room = Work(work[0], work[1], work[2], work[3], work[4])
+    answer = Answer(found, owners, pending, counters)
     for i in range(lanes.size):
         column[lanes[i]] = i + NONE + 1
     for i in range(table.size // 2):
         block = block_at(table, i)
         if block[PAGES] == U0:
-            scan(block, column, values, entries, events, found, owners, pending, counters)
+            scan(block, batch, room, answer)
             continue
-        encode(block, lanes, values, codes, rows)
-        match_many(
-            block,
-            column,
-            codes,
-            rows,
-            values,
-            pages,
-            hits,
-            entries,
-            events,
-            found,
-            owners,
-            pending,
-            counters,
-        )
+        encode(block, lanes, values, batch.codes, batch.rows)
+        if values.shape[0] == 1:
+            match_one(block, batch, room, answer)
+        else:
+            match_many(block, batch, room, answer)
     for i in range(lanes.size):
         column[lanes[i]] = NONE
+    for i in range(COUNTERS):
+        counters[COUNTERS + i] += counters[i]
 
 
 @kernel("void(u8[::1],i4[::1],i8,i8[::1],u8[::1])")

@@ -1,0 +1,110 @@
+"""Shapes: a publication encoded by its shape is the one encoded attribute by attribute."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from homing.errors import SubscriptionError
+from homing.push.index.kernels.layout import NONE
+from homing.push.index.lanes import Vocabulary
+from homing.push.index.shapes import MAX_SEEN, MAX_SHAPES, Row, Shapes, shape_of
+from homing.push.subscription import parse_fields
+from homing.push.values import Field, Value
+from tests.push.index.strategies import attributes, subscriptions
+
+
+def by_lane(row: Row) -> dict[int, float]:
+    return dict(zip(row.lanes.tolist(), row.values[0, NONE + 1 :].tolist(), strict=True))
+
+
+def vocabulary_of(*many: dict[str, Field]) -> Vocabulary:
+    vocabulary = Vocabulary()
+    for fields in many:
+        vocabulary.boxes(fields)
+    return vocabulary
+
+
+PLAIN = parse_fields(
+    {
+        "price": {"use": 2, "low": 1, "high": 9},
+        "city": {"use": 1, "strval": "Paris"},
+        "vip": {"use": 3, "extra": {"in": [True]}},
+        "tag": {"use": 3, "extra": {"exists": True}},
+    }
+)
+
+
+@given(st.lists(subscriptions, max_size=4), st.lists(attributes, min_size=1, max_size=6))
+def test_shapes_encode_as_the_vocabulary_does(
+    many: list[dict[str, Field]], rows: list[dict[str, Value]]
+) -> None:
+    vocabulary = vocabulary_of(*many)
+    shapes = Shapes()
+    for row in rows * 3:
+        lanes, values = vocabulary.row(row)
+        expected = dict(zip(lanes, map(float, values), strict=True))
+        assert by_lane(shapes.row(row, vocabulary)) == expected
+
+
+def test_the_third_of_a_kind_is_encoded_in_place() -> None:
+    vocabulary, shapes = vocabulary_of(PLAIN), Shapes()
+    rows: list[dict[str, Value]] = [
+        {"price": price, "city": "Paris", "vip": True, "tag": 1, "unknown": 7}
+        for price in (1, 2.5, 3)
+    ]
+    first, second, third = (shapes.row(row, vocabulary) for row in rows)
+    assert first is not second
+    assert third is second
+    assert by_lane(third)[vocabulary.attributes["price"].number] == 3
+
+
+@pytest.mark.parametrize("odd", ["7", True, 2**53 + 1, -1e300, 10**15 + 0.5])
+def test_a_value_of_another_kind_goes_the_slow_way(odd: Value) -> None:
+    vocabulary, shapes = vocabulary_of(PLAIN), Shapes()
+    usual = [shapes.row({"price": 1, "city": "Paris"}, vocabulary) for _ in range(3)][-1]
+    lanes, values = vocabulary.row({"price": odd, "city": "Paris"})
+    found = shapes.row({"price": odd, "city": "Paris"}, vocabulary)
+    assert by_lane(found) == dict(zip(lanes, map(float, values), strict=True))
+    assert shapes.row({"price": 2, "city": "Paris"}, vocabulary) is usual
+
+
+@pytest.mark.parametrize("bad", [nan, inf, -inf, 2**64, pytest.param(10**400, id="huge")])
+def test_what_has_no_meaning_is_refused_with_and_without_a_shape(bad: Value) -> None:
+    vocabulary, shapes = vocabulary_of(PLAIN), Shapes()
+    for price in (bad, 1, 1, bad):
+        if price == 1:
+            shapes.row({"price": price}, vocabulary)
+        else:
+            with pytest.raises(SubscriptionError):
+                shapes.row({"price": price}, vocabulary)
+
+
+def test_a_new_lane_is_seen_at_once() -> None:
+    vocabulary, shapes = vocabulary_of(PLAIN), Shapes()
+    row: dict[str, Value] = {"price": 1, "colour": "red"}
+    before = [shapes.row(row, vocabulary) for _ in range(3)][-1]
+    vocabulary.boxes(parse_fields({"colour": {"use": 1, "strval": "red"}}))
+    after = shapes.row(row, vocabulary)
+    assert len(after.lanes) == len(before.lanes) + 1
+    assert by_lane(after)[vocabulary.attributes["colour"].token] == vocabulary.tokens["red"]
+
+
+def test_prefixes_have_no_shape() -> None:
+    vocabulary = vocabulary_of(parse_fields({"city": {"use": 3, "extra": {"prefix": "Pa"}}}))
+    assert shape_of({"city": "Paris"}, vocabulary) is None
+    assert shape_of({"town": "Paris"}, vocabulary) is not None
+
+
+def test_shapes_are_few_however_many_kinds_there_are() -> None:
+    vocabulary, shapes = vocabulary_of(PLAIN), Shapes()
+    for number in range(3 * MAX_SEEN):
+        for _ in range(2):
+            row = shapes.row({"price": 1, f"n{number}": 2}, vocabulary)
+            assert row.values.dtype == np.float64
+    assert len(shapes._shapes) <= MAX_SHAPES
+    assert len(shapes._seen) <= MAX_SEEN
