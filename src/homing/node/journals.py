@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from homing.config import Config
+from homing.errors import CorruptSegment
 from homing.journal.events import NodeStarted
 from homing.journal.log import Limits
+from homing.journal.reader import read
 from homing.journal.writer import open_journal
+from homing.node.checkpoint import read_checkpoint
 from homing.node.host import Host
+
+CHECKPOINT = "checkpoint"
+"""A role's state, beside its segments."""
+
+_log = logging.getLogger("homing.node")
 
 
 def journal_directory(config: Config, role: str, name: str) -> Path:
@@ -41,3 +50,20 @@ def start_journal(
     )
     host.journal_writer = journal
     journal.append(NodeStarted(host.now(), role.encode(), name.encode()))
+
+
+def reopen_journal(host: Host, config: Config, role: str, node: bytes) -> list[object]:
+    """Let a node journal from now on; what its earlier lives wrote comes back."""
+    if not config.journal.enabled:
+        return []
+    directory = journal_directory(config, role, node.hex())
+    directory.mkdir(parents=True, exist_ok=True)
+    number, events = read_checkpoint(directory / CHECKPOINT)
+    since = read(directory, number + 1, on_damage=_tell_damage)
+    recovered: list[object] = [*events, *[record.event for record in since]]
+    start_journal(host, config, role, node.hex(), node)
+    return recovered
+
+
+def _tell_damage(damage: CorruptSegment) -> None:
+    _log.error("the journal is damaged, and goes on after it: %s", damage)

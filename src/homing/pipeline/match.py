@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -80,8 +80,8 @@ def ship(subscriptions: DataFrame, shards: int) -> list[str]:
     names = [f"subscriptions-{run}-{shard}" for shard in range(shards)]
     for shard, name in enumerate(names):
         table = rows.where(F.col("shard") == shard).drop("shard").toArrow()
-        for path in save(table, _directory() / name):
-            _send(subscriptions.sparkSession, str(path))
+        for path in save(table, scratch() / name):
+            send(subscriptions.sparkSession, str(path))
     return names
 
 
@@ -105,7 +105,8 @@ def build(table: pa.Table) -> Index:
     return index
 
 
-def _send(spark: SparkSession, path: str) -> None:
+def send(spark: SparkSession, path: str) -> None:
+    """Give every executor a copy of a file."""
     if is_remote():
         spark.addArtifacts(path, file=True)
     else:
@@ -113,7 +114,7 @@ def _send(spark: SparkSession, path: str) -> None:
 
 
 @cache
-def _directory() -> Path:
+def scratch() -> Path:
     """Executors fetch the files when a task first asks, so they stay until this process ends."""
     directory = tempfile.mkdtemp(prefix="homing-match-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -128,6 +129,12 @@ class Shard:
     client_of: npt.NDArray[np.int64]
     clients: pa.Array
     connectors: pa.Array
+
+    @cached_property
+    def raw(self) -> npt.NDArray[np.uint8]:
+        """The clients' bytes, one row each, where they are hex of one length."""
+        text = "".join(self.clients.to_pylist())
+        return np.frombuffer(bytes.fromhex(text), np.uint8).reshape(max(1, len(self.clients)), -1)
 
 
 _loaded: dict[str, Shard] = {}
@@ -146,9 +153,14 @@ def open_shard(path: Path) -> Shard:
     kernels.load()
     with pa.memory_map(str(path.with_suffix(".arrow"))) as file:
         places = pa.ipc.open_file(file).read_all()
+    return shard_of(Index.load(path, background=False), places)
+
+
+def shard_of(index: Index, places: pa.Table) -> Shard:
+    """An index with the client and connector of each of its rows."""
     coded = places.column("client").combine_chunks().dictionary_encode()
     return Shard(
-        Index.load(path, background=False),
+        index,
         coded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
         coded.dictionary,
         _connectors(places.column("connector"), coded.indices, len(coded.dictionary)),
@@ -179,7 +191,7 @@ def match_batch(shard: Shard, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]
     """The pairs of one batch of publications, a chunk at a time."""
     for start in range(0, batch.num_rows, CHUNK):
         part = batch.slice(start, CHUNK)
-        asked = [_attributes(text) for text in part.column("attrs_json").to_pylist()]
+        asked = [attributes_of(text) for text in part.column("attrs_json").to_pylist()]
         places = np.array([i for i, each in enumerate(asked) if each is not None], np.int64)
         offsets, found = shard.index.match_batch([each for each in asked if each is not None])
         publication = np.repeat(places, np.diff(offsets))
@@ -204,7 +216,7 @@ def _pairs(
     return pa.RecordBatch.from_arrays(columns, schema=_RESULT)
 
 
-def _attributes(text: str | None) -> Attributes | None:
+def attributes_of(text: str | None) -> Attributes | None:
     """None for what a matcher would have refused."""
     try:
         return parse_attributes(text or "")
