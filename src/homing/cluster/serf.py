@@ -140,6 +140,7 @@ class SerfMembership:
         self._on_change = on_change
         self.view = View()
         self.synced = asyncio.Event()
+        self._named: dict[str, Member] = {}  # who had tags when last heard of
 
     async def run(self, join: list[str] | None = None) -> None:
         """Publish our own tags, join the others, follow the agent; reconnect for ever."""
@@ -167,15 +168,24 @@ class SerfMembership:
         if join:
             await agent.call("join", {"Existing": join, "Replay": False})
         alive = [m for m in await agent.members() if m.get("Status") == "alive"]
-        self._report(self.view.replace(filter(None, map(_member, alive))))
+        members = [member for member in map(_member, alive) if member is not None]
+        self._named = {member.name: member for member in members}
+        self._report(self.view.replace(members))
         self.synced.set()
 
     async def leave(self) -> None:
         """Tell the cluster that this node goes on purpose; the agent stops."""
+        await self._once("leave", None)
+
+    async def withdraw(self) -> None:
+        """Take our tags back: this node goes on purpose, its agent stays."""
+        await self._once("tags", {"Tags": {}, "DeleteTags": list(self._me.tags())})
+
+    async def _once(self, command: str, body: dict[str, Any] | None) -> None:
         agent = self._open()
         try:
             await agent.open()
-            await agent.call("leave")
+            await agent.call(command, body)
         finally:
             await agent.close()
 
@@ -184,7 +194,11 @@ class SerfMembership:
         for raw in record.get("Members") or ():
             member = _member(raw)
             if member is None:
+                known = self._named.pop(str(raw.get("Name")), None)
+                if known is not None:  # its tags are gone, and so is it
+                    self._report(self.view.down(known, failed=False))
                 continue
+            self._named[member.name] = member
             if event in ("member-join", "member-update"):
                 self._report(self.view.up(member))
             else:

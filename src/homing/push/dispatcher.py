@@ -11,12 +11,12 @@ all of them have said so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from homing.errors import Malformed
 from homing.ports import Link, Port
-from homing.push.links import PacketRole, Peer
+from homing.push.links import PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
 from homing.push.places import by_connector, places
 from homing.wire import relay
@@ -53,10 +53,13 @@ class Dispatcher(PacketRole):
         self._turnstiles: dict[Link, Turnstile] = {}
         self._asked: set[bytes] = set()  # connectors that will begin a sync
         self._confirming: dict[bytes, tuple[Link, set[Link]]] = {}
-        for endpoint in connectors:
-            port.connect("connectors", endpoint)
-        for endpoint in peers:
-            port.connect("peers", endpoint)
+        self.dial("connectors", unnamed(connectors))
+        self.dial("peers", unnamed(peers))
+
+    def meet(self, connectors: Mapping[bytes, str], peers: Mapping[bytes, str], now: float) -> None:
+        """The connectors that are ours and the other dispatchers, endpoints by id, from now on."""
+        self.dial("connectors", connectors, now)
+        self.dial("peers", peers, now)
 
     def hello(self) -> relay.Hello:
         return relay.Hello(self.node, self.role, self.token, b"".join(self.connectors))

@@ -6,7 +6,7 @@ are known to each other (`joined`). Whoever says nothing for `SILENCE` seconds i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from hmac import compare_digest
 from typing import Final
@@ -56,6 +56,7 @@ class PacketRole:
         self.wall = wall
         self.token = token
         self.peers: dict[Link, Peer] = {}
+        self.dialled: dict[str, dict[bytes, str]] = {}  # plug -> node -> endpoint
         port.later(0.0, BEAT)
 
     # What a role adds
@@ -134,6 +135,20 @@ class PacketRole:
         link.close(reason)
         self.closed(link, now)
 
+    def dial(self, plug: str, nodes: Mapping[bytes, str], now: float = 0.0) -> None:
+        """Keep links to these nodes, endpoints by id, and on this plug to no others."""
+        before = self.dialled.get(plug, {})
+        self.dialled[plug] = dict(nodes)
+        for node, endpoint in before.items():
+            if nodes.get(node) != endpoint:
+                for link, peer in list(self.peers.items()):
+                    if link.plug == plug and peer.node == node:
+                        self.hang_up(link, "no longer a member", now)
+                self.port.disconnect(plug, endpoint)
+        for node, endpoint in nodes.items():
+            if before.get(node) != endpoint:
+                self.port.connect(plug, endpoint)
+
     # Inside
 
     def _one(self, link: Link, peer: Peer, message: Message, now: float) -> None:
@@ -172,7 +187,8 @@ class PacketRole:
     def _replace(self, link: Link, hello: relay.Hello, now: float) -> None:
         """A node has one link on a plug: the newer one counts, the older is a ghost."""
         for other, peer in list(self.peers.items()):
-            if peer.node == hello.node and other.plug == link.plug:
+            same = peer.node == hello.node and peer.role == hello.role
+            if same and other.plug == link.plug:
                 self.hang_up(other, "replaced by a newer link", now)
 
     def _keep_alive(self, now: float) -> None:
@@ -185,6 +201,11 @@ class PacketRole:
             message = peer.assembler.take() + (heartbeat if peer.dialled else b"")
             if message:
                 link.send(message)
+
+
+def unnamed(endpoints: Sequence[str]) -> dict[bytes, str]:
+    """Nodes whose ids nobody told us, for `dial`."""
+    return {endpoint.encode(): endpoint for endpoint in endpoints}
 
 
 def _id_of(message: Message) -> bytes:

@@ -12,7 +12,7 @@ are asked (homing.push.surveys, homing.push.neighbours).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 from homing.errors import Malformed, SubscriptionError
@@ -30,7 +30,7 @@ from homing.ports import Link, Port
 from homing.push.handover import Handover
 from homing.push.holdings import Holdings, Standing, read_standing
 from homing.push.intake import ACKS, Intake
-from homing.push.links import PacketRole, Peer
+from homing.push.links import PacketRole, Peer, unnamed
 from homing.push.neighbours import PLACE, SWEEP, Neighbours, node_ids
 from homing.push.placement import Plan
 from homing.push.places import by_connector
@@ -65,7 +65,7 @@ class Matcher(PacketRole):
         ids: Callable[[], bytes],
         make_index: Callable[[], Index],
         *,
-        dispatchers: Sequence[str],
+        dispatchers: Sequence[str] | None,
         matchers: Sequence[str] = (),
         address: str = "",
         token: bytes = b"",
@@ -74,7 +74,8 @@ class Matcher(PacketRole):
         plan: Plan | None = None,
         elsewhere: bool = False,
     ) -> None:
-        """`matchers`: the others' status endpoints; `address`: our own, as they are told it.
+        """`dispatchers`: None if they will be told with `meet`. `matchers`: the others' status
+        endpoints; `address`: our own, as they are told it.
 
         `elsewhere`: take publications, journal and acknowledge them; somebody else reads the
         journal and finds whom they are for (`homing pipeline live`).
@@ -87,18 +88,19 @@ class Matcher(PacketRole):
         self.intake = Intake(self, publish_tokens)
         self.surveys = Surveys(self)
         self.neighbours = Neighbours(self, address)
-        self._dialled = list(dispatchers)
+        self._expected: set[bytes] | None = None  # dispatchers, where their ids are known
+        self._syncing: dict[bytes, Link] = {}  # connector -> where its sync comes from
         self._owned: dict[Link, set[bytes]] = {}  # dispatcher -> its connectors
         self._seen: dict[bytes, float] = {}  # connector -> when it was last reachable
         self._now = 0.0  # of the call being served, for events told from inside
         self._recover(recovered)
         if plan is not None:
             self.table.follow(plan)
+        self.dial("dispatchers", unnamed(dispatchers or ()))
+        self.dial("ring", unnamed(matchers))
+        if dispatchers is None:  # until `meet` nobody knows whom to wait for
+            self._expected = {b""}
         self.place(None, 0.0)
-        for endpoint in dispatchers:
-            port.connect("dispatchers", endpoint)
-        for endpoint in matchers:
-            port.connect("ring", endpoint)
 
     @property
     def ring(self) -> Ring:
@@ -160,16 +162,34 @@ class Matcher(PacketRole):
     def taken(self, link: Link, message: Message, now: float) -> bool:
         return link.plug in RING_PLUGS and self.neighbours.taken(link, message, now)
 
+    # Who is there
+
+    def meet(
+        self,
+        dispatchers: Mapping[bytes, str],
+        matchers: Mapping[bytes, str],
+        alive: set[bytes],
+        now: float,
+    ) -> None:
+        """Dial these, endpoints by id, from now on; of the dispatchers those `alive` count."""
+        self._expected = alive.intersection(dispatchers)
+        self.dial("dispatchers", dispatchers, now)
+        self.dial("ring", matchers, now)
+        self._settle(now)
+
     # The plan
 
     def place(self, ring: Ring | None, now: float) -> None:
         """Want what is ours now, and have it told to us."""
         there = set().union(*self._owned.values())
         if self.table.place(ring, there, self._is_informed()):
-            # Those who join later tell all without being asked.
-            for link in self._owned:
-                link.send(relay.Sync(self.ids(), self.node, relay.SYNC_BEGIN).encode())
+            self._ask_syncs()
         self._settle(now)
+
+    def _ask_syncs(self) -> None:
+        """Have all subscriptions told; dispatchers who join later do so without being asked."""
+        for link in self._owned:
+            link.send(relay.Sync(self.ids(), self.node, relay.SYNC_BEGIN).encode())
 
     def know(self, connectors: Iterable[bytes], now: float) -> None:
         """There are these connectors, whether we can reach them or not."""
@@ -184,7 +204,9 @@ class Matcher(PacketRole):
 
     def _is_informed(self) -> bool:
         """Whether every dispatcher there is has said which connectors it owns."""
-        return len(self._owned) >= len(self._dialled)
+        if self._expected is None:
+            return len(self._owned) >= len(self.dialled.get("dispatchers", ()))
+        return self._expected <= {self.peers[link].node for link in self._owned}
 
     def _settle(self, now: float) -> None:
         if self.table.settle(self._is_informed()):
@@ -214,15 +236,21 @@ class Matcher(PacketRole):
         if link.plug in RING_PLUGS:
             self.neighbours.left(link, peer, now)
             return
-        self._excuse(self._owned.pop(link, set()))
+        owned = self._owned.pop(link, set())
+        self._excuse(owned)
         self.owed.left(link)
+        if any(share.gatherings for share in self.table.shares):
+            self._ask_syncs()  # what broke off may be had another way
         self._settle(now)
 
     def _excuse(self, gone: set[bytes]) -> None:
         """Of a connector that is gone nothing can be told; the journal knows what it had."""
         unreachable = gone.difference(*self._owned.values())
+        broken = [one for one in gone if self._syncing.get(one) not in self._owned]
+        for connector in broken:
+            self._syncing.pop(connector, None)
         for share in self.table.shares:
-            share.abort_syncs(gone)
+            share.abort_syncs(broken)
             share.excuse(unreachable)
 
     def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
@@ -231,7 +259,7 @@ class Matcher(PacketRole):
         elif isinstance(message, relay.Nak):
             self._refused(message, now)
         elif isinstance(message, relay.Sync):
-            self._sync(message, now)
+            self._sync(link, message, now)
         elif isinstance(message, relay.Subscribe | relay.Unsubscribe):
             self._change(message, now)
             link.send(relay.Ack(message.message_id).encode())
@@ -268,10 +296,15 @@ class Matcher(PacketRole):
         if changed:  # the connector is the source: what a full disk loses it tells again
             self.tell(SubscriptionSet(now, client, connector, name, change.fields))
 
-    def _sync(self, sync: relay.Sync, now: float) -> None:
+    def _sync(self, link: Link, sync: relay.Sync, now: float) -> None:
+        """While a connector changes hands two dispatchers may pass its syncs on: the later counts."""
         if sync.phase == relay.SYNC_BEGIN:
+            self._syncing[sync.connector] = link
             self.table.begin_sync(sync.connector)
             return
+        if self._syncing.get(sync.connector) is not link:
+            return
+        del self._syncing[sync.connector]
         for entry in self.table.end_sync(sync.connector):
             self.tell(SubscriptionRemoved(now, entry.client, entry.connector, entry.name))
         self._settle(now)
