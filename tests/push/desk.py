@@ -7,6 +7,7 @@ import itertools
 import msgspec
 
 from homing.push.connector import Connector
+from homing.push.sessions import Limits
 from homing.push.tokens import Keyring
 from homing.testing import EPOCH, RecordingLink, RecordingPort
 from homing.wire import relay
@@ -29,7 +30,7 @@ def message_id(number: int) -> bytes:
 class Desk:
     """A connector, one dispatcher, and any subscribers."""
 
-    def __init__(self, recovered: list[object] | None = None) -> None:
+    def __init__(self, recovered: list[object] | None = None, limits: Limits | None = None) -> None:
         self.port = RecordingPort()
         self.now = 0.0
         counter = itertools.count(1)
@@ -40,6 +41,7 @@ class Desk:
             lambda: b"change::" + next(counter).to_bytes(4, "big"),
             KEYS,
             recovered=recovered or [],
+            limits=limits,
         )
         self.dispatcher = RecordingLink("dispatchers")
         self.join(self.dispatcher)

@@ -147,6 +147,38 @@ class Push(Struct, frozen=True, kw_only=True):
             "long enough to reconnect through a bad network, too short to be worth stealing", 1, DAY
         ),
     ] = 300.0
+    auth_timeout: Annotated[
+        float,
+        seconds("a connection that does not authenticate holds a descriptor for nothing", 0.1, DAY),
+    ] = 10.0
+    keepalive: Annotated[
+        float,
+        seconds("a subscriber silent for longer is gone: three times what carriers allow", 1, DAY),
+    ] = 90.0
+    max_command: Annotated[
+        int, size("a subscriber's largest command: some thousand fields with long lists", KIB, GIB)
+    ] = 256 * KIB
+    origins: Annotated[
+        tuple[str, ...],
+        text("pages that may open a WebSocket; empty: all, as every session needs a token"),
+    ] = ()
+    slow: Annotated[
+        Literal["drop-oldest", "disconnect"],
+        choice("what becomes of a slow client that is not durable and asked for nothing else"),
+    ] = "drop-oldest"
+    client_buffer: Annotated[
+        int, size("waits for one slow client at most: some seconds of a busy feed", KIB, GIB)
+    ] = MIB
+    spill_count: Annotated[
+        int, count("owed to one durable session: a night of one every few seconds", 1, 10_000_000)
+    ] = 10_000
+    spill_bytes: Annotated[int, size("the same in bytes", KIB)] = 16 * MIB
+    spill_age: Annotated[
+        float, seconds("a durable session whose client stays away longer is given up", 1)
+    ] = DAY
+    spill_total: Annotated[
+        int, size("kept for all sessions together; then the heaviest lose their oldest", MIB)
+    ] = 512 * MIB
 
 
 class Journal(Struct, frozen=True, kw_only=True):

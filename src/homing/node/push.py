@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import os
 import secrets
 import ssl
@@ -21,29 +20,25 @@ from homing.clock import SystemClock
 from homing.cluster.members import Member
 from homing.cluster.static import parse_members
 from homing.config import Config
-from homing.errors import CorruptSegment
 from homing.ids import IdMaker, parse_node_id
-from homing.journal.reader import read
-from homing.node.checkpoint import read_checkpoint, start_checkpoints
+from homing.node.checkpoint import start_checkpoints
 from homing.node.host import Host
-from homing.node.journals import journal_directory, start_journal
+from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal
 from homing.node.plug import Bounds, StreamPlug
+from homing.node.subscribers import SubscriberPlug
 from homing.push.connector import Connector
 from homing.push.dispatcher import Dispatcher
 from homing.push.matcher import Matcher
+from homing.push.sessions import Limits
 from homing.push.tokens import Keyring
 from homing.push.values import Value
 from homing.wire.packet import PacketStream
-from homing.wire.session import CommandStream
 
 NODE_BOUNDS = Bounds(wait_for_reader=False, backlog=256 << 20, breathe=False)
 """Between nodes: both send, so neither waits for the other; a stuck one keeps what an outbox may
 hold, several times over."""
 SUBSCRIBER_BOUNDS = Bounds(high_water=64 << 10, low_water=16 << 10, backlog=16 << 20)
 """A subscriber's session decides what happens when it is slow, long before the link does."""
-
-CHECKPOINT = "checkpoint"
-_log = logging.getLogger("homing.push")
 
 
 class NumberedIndex:
@@ -69,7 +64,7 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
     members = parse_members(config.cluster.members)
     elsewhere = config.push.matching == "spark"
     dispatchers = _endpoints(members, "dispatcher", "nodes") or [config.push.dispatcher]
-    recovered = _open_journal(host, config, "matcher", node)
+    recovered = reopen_journal(host, config, "matcher", node)
     _add(host, "publishers", replace(NODE_BOUNDS, wait_for_reader=True))
     for plug in ("dispatchers", "status", "ring"):
         _add(host, plug, NODE_BOUNDS)
@@ -101,7 +96,7 @@ def start_dispatcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
     dispatchers = [m for m in members if "dispatcher" in m.roles and m.id != node]
     connectors = [m for m in members if "connector" in m.roles]
     owned = [m for m in connectors if owner(m.id, [node, *[d.id for d in dispatchers]]) == node]
-    _open_journal(host, config, "dispatcher", node)
+    reopen_journal(host, config, "dispatcher", node)
     for plug in ("nodes", "connectors", "peers"):
         _add(host, plug, NODE_BOUNDS)
     host.role = Dispatcher(
@@ -118,10 +113,22 @@ def start_dispatcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
 
 def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
     """The same for a connector."""
-    recovered = _open_journal(host, config, "connector", node)
+    recovered = reopen_journal(host, config, "connector", node)
     _add(host, "dispatchers", NODE_BOUNDS)
-    bounds = replace(SUBSCRIBER_BOUNDS, connections=config.node.max_connections)
-    host.add(StreamPlug("subscribers", CommandStream, bounds=bounds, tls=_tls(config)))
+    bounds = replace(
+        SUBSCRIBER_BOUNDS,
+        connections=config.node.max_connections,
+        handshake=config.push.auth_timeout,
+    )
+    host.add(
+        SubscriberPlug(
+            "subscribers",
+            bounds=bounds,
+            tls=_tls(config),
+            max_command=config.push.max_command,
+            origins=config.push.origins,
+        )
+    )
     host.role = connector = Connector(
         host,
         node,
@@ -130,6 +137,7 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
         Keyring(token_keys(config), config.push.token_ttl),
         token=node_token(config),
         recovered=recovered,
+        limits=_limits(config),
     )
     start_checkpoints(
         host, connector, journal_directory(config, "connector", node.hex()) / CHECKPOINT
@@ -197,6 +205,20 @@ def _endpoints(members: Sequence[Member], role: str, plug: str) -> list[str]:
     return [m.endpoints[plug] for m in members if role in m.roles and plug in m.endpoints]
 
 
+def _limits(config: Config) -> Limits:
+    push = config.push
+    return Limits(
+        auth_timeout=push.auth_timeout,
+        keepalive=push.keepalive,
+        away=push.spill_age,
+        slow=push.slow,
+        buffer=push.client_buffer,
+        owed_count=push.spill_count,
+        owed_bytes=push.spill_bytes,
+        kept_bytes=push.spill_total,
+    )
+
+
 def _tls(config: Config) -> ssl.SSLContext | None:
     security = config.security
     if not security.tls_cert:
@@ -204,20 +226,3 @@ def _tls(config: Config) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(security.tls_cert, security.tls_key or None)
     return context
-
-
-def _open_journal(host: Host, config: Config, role: str, node: bytes) -> list[object]:
-    """Open a node's journal for writing; what earlier lives wrote comes back."""
-    if not config.journal.enabled:
-        return []
-    directory = journal_directory(config, role, node.hex())
-    directory.mkdir(parents=True, exist_ok=True)
-    number, events = read_checkpoint(directory / CHECKPOINT)
-    since = read(directory, number + 1, on_damage=_tell_damage)
-    recovered: list[object] = [*events, *[record.event for record in since]]
-    start_journal(host, config, role, node.hex(), node)
-    return recovered
-
-
-def _tell_damage(damage: CorruptSegment) -> None:
-    _log.error("the journal is damaged, and goes on after it: %s", damage)

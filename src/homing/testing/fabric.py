@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 START = 60.0
 _SERVICE = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
-_PUSH = ("publishers", "dispatcher", "connector", "subscribers")
+_PUSH = ("publishers", "status", "dispatcher", "connector", "subscribers")
 # Signs the subscribers' tokens of every test: no secret, but not empty either.
 _TOKEN_KEY = "homing.testing"
 

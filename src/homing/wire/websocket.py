@@ -1,0 +1,223 @@
+"""The subscribers' wire for browsers: one JSON message a WebSocket frame, on the same port (§5).
+
+A subscriber's first byte tells which it is: `#` begins a command, `G` the GET of an upgrade. What
+a browser says becomes the command it stands for, so that one doorway serves both; what it is
+told becomes JSON:
+
+    {"type": "auth", …}  {"type": "sub", "name"?, "fields"}  {"type": "unsub", "name"?}
+    {"type": "ack", "id"}  {"type": "hb"}            →  auth, sub or subn, unsub, ack, hb
+    +text, -text                                     →  {"type": "status", "ok", "text"}
+    #<bytes>, json                                   →  json
+
+The handshake, pings, fragments and closing are websockets' sans-I/O protocol; whole frames to the
+browser are made here, once for all browsers that get the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from homing.errors import HandshakeRefused, RemoteProtocolError
+from homing.wire.session import HEARTBEAT, MAX_COMMAND, CommandStream, command
+
+if TYPE_CHECKING:
+    from websockets.frames import Frame
+    from websockets.http11 import Request
+    from websockets.server import ServerProtocol
+
+PATH: Final = "/ws"
+GOODBYE: Final = b""
+"""The message that ends a WebSocket: a close frame."""
+_CLOSE: Final = b"\x88\x02\x03\xe8"  # 1000, the normal end
+_TEXT: Final = 0x81
+
+
+class _Auth(Struct, tag="auth"):
+    """Handed on as it is."""
+
+
+class _Subscribe(Struct, tag="sub"):
+    fields: dict[str, Raw]
+    name: str = ""
+
+
+class _Unsubscribe(Struct, tag="unsub"):
+    name: str = ""
+
+
+class _Acknowledge(Struct, tag="ack"):
+    id: str
+
+
+class _Heartbeat(Struct, tag="hb"):
+    pass
+
+
+class _Status(Struct, tag="status"):
+    ok: bool
+    text: str
+
+
+_words = msgspec.json.Decoder(_Auth | _Subscribe | _Unsubscribe | _Acknowledge | _Heartbeat)
+_encode = msgspec.json.Encoder().encode
+
+
+def to_command(json: bytes) -> bytes:
+    """The command that a browser's message stands for; ValueError says why it stands for none."""
+    try:
+        said = _words.decode(json)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if isinstance(said, _Heartbeat):
+        return HEARTBEAT
+    if isinstance(said, _Auth):
+        return command([b"auth", json])
+    if isinstance(said, _Acknowledge):
+        return command([b"ack", said.id.encode()])
+    if isinstance(said, _Unsubscribe):
+        return command([b"unsub", said.name.encode()] if said.name else [b"unsub"])
+    parts = [b"subn", said.name.encode()] if said.name else [b"sub"]
+    for name, field in said.fields.items():
+        parts += (name.encode(), bytes(field))
+    return command(parts)
+
+
+def to_json(message: bytes) -> bytes:
+    """A status line or a push of the connector as a browser gets it."""
+    if message[:1] == b"#":
+        return message[message.index(b"\n") + 1 : -2]
+    return _encode(_Status(message[:1] == b"+", message[1:-2].decode("utf-8", "replace")))
+
+
+class Frames:
+    """What browsers are sent as WebSocket frames; a fan-out sends all of them the same object."""
+
+    __slots__ = ("_frame", "_message")
+
+    def __init__(self) -> None:
+        self._message = GOODBYE
+        self._frame = _CLOSE
+
+    def encode(self, message: bytes) -> bytes:
+        """One message as one frame; the one before is remembered."""
+        if message is not self._message:
+            self._frame = _framed(to_json(message)) if message else _CLOSE
+            self._message = message
+        return self._frame
+
+
+def _framed(text: bytes) -> bytes:
+    size = len(text)
+    if size < 126:
+        return bytes((_TEXT, size)) + text
+    if size < 1 << 16:
+        return bytes((_TEXT, 126)) + size.to_bytes(2, "big") + text
+    return bytes((_TEXT, 127)) + size.to_bytes(8, "big") + text
+
+
+class SubscriberCodec:
+    """A homing.node.plug.Codec: commands from either kind of subscriber."""
+
+    __slots__ = ("_limit", "_origins", "browser", "ready", "receive")
+
+    peer_identity = b""
+    user = ""
+
+    def __init__(self, limit: int = MAX_COMMAND, origins: Sequence[str] = ()) -> None:
+        """`origins`: pages that may connect; none given: all of them."""
+        self.ready = False
+        self.browser: Browser | None = None
+        self.receive: Callable[[bytes], list[bytes]] = self._first
+        self._limit = limit
+        self._origins = origins
+
+    def take(self) -> bytes:
+        return b"" if self.browser is None else self.browser.take()
+
+    def _first(self, data: bytes) -> list[bytes]:
+        """The first byte decides; what it decided is called directly from then on."""
+        if data[:1] == b"G":
+            self.browser = Browser(self._limit, self._origins)
+            self.receive = self._upgrade
+        else:
+            self.ready = True
+            self.receive = CommandStream(self._limit).receive
+        return self.receive(data)
+
+    def _upgrade(self, data: bytes) -> list[bytes]:
+        assert self.browser is not None
+        commands = self.browser.receive(data)
+        if self.browser.open:
+            self.ready = True
+            self.receive = self.browser.receive
+        return commands
+
+
+class Browser:
+    """The server's side of one WebSocket, without sockets."""
+
+    __slots__ = ("_fragments", "_held", "_limit", "_protocol", "open")
+
+    def __init__(self, limit: int, origins: Sequence[str]) -> None:
+        # Only a connector with browsers needs the library.
+        from websockets.server import ServerProtocol
+        from websockets.typing import Origin
+
+        allowed = [Origin(origin) for origin in origins] or None
+        self._protocol: ServerProtocol = ServerProtocol(origins=allowed, max_size=limit)
+        self._limit = limit
+        self._fragments: list[bytes] = []
+        self._held = 0
+        self.open = False
+
+    def take(self) -> bytes:
+        """What the protocol itself wants to say: the handshake, pongs, a close."""
+        return b"".join(self._protocol.data_to_send())
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """The commands that these bytes complete. Raises what ends the connection."""
+        protocol = self._protocol
+        protocol.receive_data(data)
+        commands: list[bytes] = []
+        for event in protocol.events_received():
+            if not self.open:
+                self._accept(event)  # type: ignore[arg-type]  # the first event is the request
+            else:
+                self._frame(event, commands)  # type: ignore[arg-type]  # and then frames
+        if protocol.parser_exc is not None:
+            raise RemoteProtocolError(f"not a WebSocket: {protocol.parser_exc}")
+        return commands
+
+    def _accept(self, request: Request) -> None:
+        protocol = self._protocol
+        if request.path.partition("?")[0] != PATH:
+            response = protocol.reject(404, f"subscribers connect to {PATH}\n")
+        else:
+            response = protocol.accept(request)
+        protocol.send_response(response)
+        if response.status_code != 101:
+            raise HandshakeRefused(f"no WebSocket: {response.status_code} for {request.path[:80]}")
+        self.open = True
+
+    def _frame(self, frame: Frame, commands: list[bytes]) -> None:
+        if frame.opcode == 8:
+            raise RemoteProtocolError("the browser closed the WebSocket")
+        if frame.opcode > 8:  # pings are answered by the protocol
+            return
+        self._held += len(frame.data)
+        if self._held > self._limit:
+            raise RemoteProtocolError(f"a message of more than {self._limit} bytes")
+        self._fragments.append(bytes(frame.data))
+        if not frame.fin:
+            return
+        json = b"".join(self._fragments)
+        self._fragments, self._held = [], 0
+        try:
+            commands.append(to_command(json))
+        except ValueError as error:
+            refusal = _encode(_Status(False, f"command error: {error}"))
+            self._protocol.send_text(refusal)
