@@ -74,6 +74,15 @@ SUBSCRIPTIONS = Metric(
 UNSETTLED = Metric(
     "homing_push_unsettled", "gauge", "publications", "Accepted, not yet handed over by a matcher."
 )
+PUBLICATIONS = Metric(
+    "homing_push_publications_total", "counter", "publications", "Publications a matcher took."
+)
+PUBLISH_TIMES = Metric(
+    "homing_push_publish_seconds",
+    "histogram",
+    "seconds",
+    "From taking a publication to its delivery by every connector concerned.",
+)
 OWED = Metric(
     "homing_push_owed", "gauge", "parcels", "Not acknowledged by a connector.", ("connector",)
 )
@@ -82,6 +91,25 @@ CONNECTED = Metric("homing_push_connected", "gauge", "clients", "Subscribers con
 UNDELIVERED = Metric(
     "homing_push_undelivered_bytes", "gauge", "bytes", "Kept for sessions: slow, away or unacked."
 )
+TAKEN_OVER = Metric(
+    "homing_push_taken_over_total", "counter", "publications", "Publications a connector took over."
+)
+DELIVERIES = Metric(
+    "homing_push_deliveries_total",
+    "counter",
+    "deliveries",
+    "Pushed to a client for the first time.",
+)
+REDELIVERIES = Metric(
+    "homing_push_redeliveries_total", "counter", "deliveries", "Pushed to a client again."
+)
+ACKNOWLEDGED = Metric(
+    "homing_push_acknowledged_total", "counter", "deliveries", "Acknowledged by clients."
+)
+DROPPED = Metric(
+    "homing_push_dropped_total", "counter", "deliveries", "Will never reach the client."
+)
+SLOW = Metric("homing_push_slow", "gauge", "clients", "Connected clients that do not keep up.")
 
 METRICS: tuple[Metric, ...] = tuple(one for one in list(globals().values()) if type(one) is Metric)
 
@@ -144,6 +172,8 @@ def _broker(broker: Broker) -> Iterator[Sample]:
 def _matcher(matcher: Matcher) -> Iterator[Sample]:
     yield Sample(SUBSCRIPTIONS, (), len(matcher.table))
     yield Sample(UNSETTLED, (), len(matcher.owed))
+    yield Sample(PUBLICATIONS, (), matcher.intake.taken)
+    yield Sample(PUBLISH_TIMES, (), matcher.intake.times)
 
 
 def _dispatcher(dispatcher: Dispatcher) -> Iterator[Sample]:
@@ -155,7 +185,14 @@ def _connector(connector: Connector) -> Iterator[Sample]:
     sessions = connector.sessions.values()
     yield Sample(SESSIONS, (), len(sessions))
     yield Sample(CONNECTED, (), sum(session.link is not None for session in sessions))
-    yield Sample(UNDELIVERED, (), sum(session.held for session in sessions))
+    yield Sample(UNDELIVERED, (), connector.store.held)
+    yield Sample(SLOW, (), len(connector.delivery.slow))
+    tally = connector.delivery.tally
+    yield Sample(TAKEN_OVER, (), tally.publications)
+    yield Sample(DELIVERIES, (), tally.deliveries)
+    yield Sample(REDELIVERIES, (), tally.redeliveries)
+    yield Sample(ACKNOWLEDGED, (), tally.acks)
+    yield Sample(DROPPED, (), tally.drops)
 
 
 _TELLERS: dict[type, Callable[[Any], Iterator[Sample]]] = {

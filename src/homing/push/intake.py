@@ -33,6 +33,7 @@ from homing.journal.events import (
     PublicationMatched,
     PublicationRefused,
 )
+from homing.metrics import Histogram
 from homing.ports import Link
 from homing.push.handover import MAX_PUBLICATION
 from homing.push.links import SILENCE
@@ -71,11 +72,17 @@ class Publisher:
 class Taken:
     """A publication on its way into the journal, and who waits to be told."""
 
-    __slots__ = ("links", "matched", "places", "publication")
+    __slots__ = ("at", "links", "matched", "places", "publication")
 
     def __init__(
-        self, publication: publish.Publish, places: bytes, matched: int, links: list[Link]
+        self,
+        publication: publish.Publish,
+        places: bytes,
+        matched: int,
+        links: list[Link],
+        now: float,
     ) -> None:
+        self.at = now
         self.publication = publication
         self.places = places
         self.matched = matched
@@ -95,6 +102,7 @@ class Intake:
         self._unsynced: deque[tuple[int, Taken]] = deque()
         self._handed: dict[bytes, tuple[float, Taken]] = {}  # durable, connectors not done
         self.taken = 0  # ever, for the metrics
+        self.times = Histogram()  # from being taken to being acknowledged
 
     def __len__(self) -> int:
         return len(self._publishers)
@@ -204,7 +212,7 @@ class Intake:
         owed = self._matcher.owed
         if len(owed) >= MAX_OWED or owed.held >= MAX_OWED_BYTES:
             raise QueueFull("connectors are behind: too much waits for them")
-        taken = Taken(publication, places, matched, links)
+        taken = Taken(publication, places, matched, links, now)
         number = self._journal(taken, now)
         self.taken += 1
         self._taking[publication.message_id] = taken
@@ -237,12 +245,13 @@ class Intake:
             self._handed[identity] = (now + HAND_ON_SECONDS, taken)
             self._matcher.owed.owe(taken.publication, by_connector(taken.places))
 
-    def done(self, identity: bytes) -> None:
+    def done(self, identity: bytes, now: float) -> None:
         """The connectors have taken it over, or have had their time: acknowledge."""
         handed = self._handed.pop(identity, None)
         if handed is None:
             return
         taken = handed[1]
+        self.times.observe(now - taken.at)
         del self._taking[identity]
         self.remember(identity, taken.matched)
         answer = publish.Accepted(identity, taken.matched).encode()
@@ -255,7 +264,7 @@ class Intake:
             if due > now:
                 self._matcher.port.later(due, ACKS)
                 return
-            self.done(identity)
+            self.done(identity, now)
 
     def checkpoint(self) -> list[Event]:
         """What was taken, with match counts, and what is on its way into the journal."""
