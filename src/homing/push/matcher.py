@@ -279,7 +279,7 @@ class Matcher(PacketRole):
 
     def _done(self, message_id: bytes) -> None:
         self.tell(PublicationDone(self._now, message_id))
-        self.intake.done(message_id)
+        self.intake.done(message_id, self._now)
 
     # Subscriptions
 
