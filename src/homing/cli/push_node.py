@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -27,9 +27,10 @@ class NodeFlags:
     port_offset: Annotated[int | None, Parameter(help="added to every default port")] = None
     data: Annotated[str | None, Parameter(help="directory for journal, id and keys")] = None
 
-    def serve(self, kind: Kind, flags: ConfigFlags) -> int:
-        """Run a node to its end."""
+    def serve(self, kind: Kind, flags: ConfigFlags, given: Mapping[str, Any] | None = None) -> int:
+        """Run a node to its end; `given` are settings of its own flags."""
         from homing.node import push
+        from homing.node.fleet import Fleet
         from homing.node.host import Host
         from homing.node.logs import logging_to
         from homing.node.run import run_node
@@ -39,12 +40,16 @@ class NodeFlags:
                 "node.port_offset": self.port_offset,
                 "node.data": self.data,
                 "cluster.members": list(self.join) or None,
+                **(given or {}),
             }
         )
         node = push.node_identity(config, kind, self.id)
 
+        fleet = Fleet(config)
+
         async def start(host: Host) -> None:
-            ends = _start(kind)(host, config, node)
+            ends = _start(kind)(host, config, node, fleet)
+            fleet.start({kind: node}, ends)
             if config.node.metrics:
                 from homing.node.status import start_status
 
@@ -59,10 +64,15 @@ class NodeFlags:
             )
 
         with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
-            return run_node(start, make_host=make_host, drain_seconds=config.node.drain_timeout)
+            return run_node(
+                start,
+                make_host=make_host,
+                leave=fleet.withdraw,
+                drain_seconds=config.node.drain_timeout,
+            )
 
 
-def _start(kind: Kind) -> Callable[[Any, Any, bytes], dict[str, str]]:
+def _start(kind: Kind) -> Callable[[Any, Any, bytes, Any], dict[str, str]]:
     """What starts a node of this kind; each brings only what it needs."""
     from homing.node import push
 
@@ -73,7 +83,7 @@ def _start(kind: Kind) -> Callable[[Any, Any, bytes], dict[str, str]]:
     return {
         "matcher": push.start_matcher,
         "dispatcher": push.start_dispatcher,
-        "connector": push.start_connector,
+        "connector": lambda host, config, node, _: push.start_connector(host, config, node),
     }[kind]
 
 

@@ -137,6 +137,10 @@ class Push(Struct, frozen=True, kw_only=True):
     connector: Annotated[str, endpoint("dispatchers connect here")] = "127.0.0.1:7004"
     subscribers: Annotated[str, endpoint("subscribers connect here")] = "127.0.0.1:7005"
     authority: Annotated[str, endpoint("tokens are asked for here, over HTTP")] = "127.0.0.1:7006"
+    plan: Annotated[
+        str,
+        text("a placement plan (JSON) that matchers follow; empty: each holds every subscription"),
+    ] = ""
     matching: Annotated[
         Literal["here", "spark"],
         choice("spark: matchers only take publications, and `homing pipeline live` matches them"),
@@ -271,6 +275,15 @@ class Cluster(Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         text("`role:id@plug=host:port` of every other node; empty: the default endpoints here"),
     ] = ()
+    membership: Annotated[
+        Literal["static", "serf"],
+        choice("who is there: the list in cluster.members, or what this node's Serf agent says"),
+    ] = "static"
+    serf: Annotated[str, text("RPC endpoint of this node's own Serf agent")] = "127.0.0.1:7373"
+    serf_key: Annotated[str, text("the agent's rpc_auth key, if it has one", secret=True)] = ""
+    advertise: Annotated[
+        str, text("host that others reach us by; empty: the one each socket listens on")
+    ] = ""
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 from starlette.applications import Starlette
@@ -12,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from homing.clock import SystemClock
-from homing.cluster.static import parse_members
 from homing.config import Config
 from homing.errors import Denied, HomingError, Malformed, NoService
+from homing.node.fleet import Fleet, Roster
 from homing.node.host import Host
 from homing.node.plug import StreamPlug
 from homing.node.push import NODE_BOUNDS, node_token, token_keys
@@ -98,19 +99,40 @@ def _refusal(error: HomingError) -> Response:
     return Response(msgspec.json.encode(told), status, media_type="application/json")
 
 
-def start_authority(host: Host, config: Config, node: bytes) -> dict[str, str]:
+def start_authority(
+    host: Host, config: Config, node: bytes, fleet: Fleet | None = None
+) -> dict[str, str]:
     """Give a host an authority and open its HTTP port; the endpoint comes back."""
-    connectors = {
-        member.endpoints["dispatchers"]: member.endpoints["subscribers"]
-        for member in parse_members(config.cluster.members)
-        if {"dispatchers", "subscribers"} <= member.endpoints.keys()
-    } or {config.push.connector: config.push.subscribers}
-    for endpoint in connectors:
-        host.add(StreamPlug(f"connectors/{endpoint}", PacketStream, bounds=NODE_BOUNDS))
+    fleet = fleet or Fleet(config)
+    connectors = _connectors(fleet.roster)
+    if not connectors and not fleet.dynamic:
+        connectors = {config.push.connector: config.push.subscribers}
+    _add_plugs(host, connectors)
     keys = Keyring(token_keys(config), config.push.token_ttl)
     host.role = authority = Authority(
         host, node, SystemClock.wall, keys, connectors, token=node_token(config)
     )
+    fleet.watch(partial(_tell_authority, host, authority))
     desk = Desk(authority, config.security.api_keys)
     where = WebServer(desk.app, MAX_CONNECTIONS).start(config.push.authority)
     return {"http": where.replace("tcp://", "http://")}
+
+
+def _connectors(roster: Roster) -> dict[str, str]:
+    """Where connectors listen for nodes, and where for subscribers."""
+    subscribers = roster.endpoints("connector", "subscribers")
+    nodes = roster.endpoints("connector", "dispatchers")
+    return {nodes[one]: end for one, end in subscribers.items() if one in nodes}
+
+
+def _tell_authority(host: Host, authority: Authority, roster: Roster) -> None:
+    connectors = _connectors(roster)
+    _add_plugs(host, connectors)
+    authority.meet(connectors, host.now())
+
+
+def _add_plugs(host: Host, endpoints: Iterable[str]) -> None:
+    """One for each connector: an authority tells them apart by it."""
+    for name in [f"connectors/{endpoint}" for endpoint in endpoints]:
+        if name not in host.plugs:
+            host.add(StreamPlug(name, PacketStream, bounds=NODE_BOUNDS))

@@ -1,8 +1,8 @@
 """Matchers, dispatchers and connectors on real sockets, from the settings.
 
 Without members every node looks for the others at the default endpoints of this machine. With
-`cluster.members` a matcher dials every dispatcher, and each connector belongs to one
-dispatcher, which all work out alike from the ids.
+members (homing.node.fleet) a matcher dials every dispatcher and every other matcher, and each
+connector belongs to one dispatcher, which all work out alike from the ids.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import secrets
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from homing.clock import SystemClock
-from homing.cluster.members import Member
-from homing.cluster.static import parse_members
 from homing.config import Config
 from homing.ids import IdMaker, parse_node_id
 from homing.node.checkpoint import start_checkpoints
+from homing.node.fleet import Fleet, Roster
 from homing.node.host import Host
 from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal
+from homing.node.plans import read_plan, start_plan
 from homing.node.plug import Bounds, StreamPlug
 from homing.node.subscribers import SubscriberPlug
 from homing.push.connector import Connector
@@ -59,30 +60,38 @@ class NumberedIndex:
         return numbers
 
 
-def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
+def start_matcher(
+    host: Host, config: Config, node: bytes, fleet: Fleet | None = None
+) -> dict[str, str]:
     """Give a host a matcher and open its sockets; the endpoints come back, by plug."""
-    members = parse_members(config.cluster.members)
+    fleet = fleet or Fleet(config)
     elsewhere = config.push.matching == "spark"
-    dispatchers = _endpoints(members, "dispatcher", "nodes") or [config.push.dispatcher]
+    dispatchers: Sequence[str] | None = list(fleet.roster.endpoints("dispatcher", "nodes").values())
+    dispatchers = dispatchers or [config.push.dispatcher]
+    if fleet.dynamic or elsewhere:
+        dispatchers = () if elsewhere else None
     recovered = reopen_journal(host, config, "matcher", node)
     _add(host, "publishers", replace(NODE_BOUNDS, wait_for_reader=True))
     for plug in ("dispatchers", "status", "ring"):
         _add(host, plug, NODE_BOUNDS)
-    others = [member for member in members if member.id != node]
     host.role = matcher = Matcher(
         host,
         node,
         SystemClock.wall,
         _ids(),
         NumberedIndex,
-        dispatchers=() if elsewhere else dispatchers,
-        matchers=_endpoints(others, "matcher", "status"),
+        dispatchers=dispatchers,
+        matchers=list(fleet.roster.endpoints("matcher", "status", but=node).values()),
         address=config.push.status,
         token=node_token(config),
         publish_tokens=[key.encode() for key in config.security.api_keys],
         recovered=recovered,
+        plan=read_plan(config.push.plan),
         elsewhere=elsewhere,
     )
+    if not elsewhere:
+        fleet.watch(partial(_tell_matcher, host, matcher, node))
+    start_plan(host, matcher, config.push.plan)
     start_checkpoints(host, matcher, journal_directory(config, "matcher", node.hex()) / CHECKPOINT)
     return {
         "publishers": host.listen("publishers", config.push.publishers),
@@ -90,25 +99,45 @@ def start_matcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
     }
 
 
-def start_dispatcher(host: Host, config: Config, node: bytes) -> dict[str, str]:
+def _tell_matcher(host: Host, matcher: Matcher, node: bytes, roster: Roster) -> None:
+    dispatchers = roster.endpoints("dispatcher", "nodes")
+    matcher.meet(
+        dispatchers, roster.endpoints("matcher", "status", but=node), roster.ids, host.now()
+    )
+
+
+def start_dispatcher(
+    host: Host, config: Config, node: bytes, fleet: Fleet | None = None
+) -> dict[str, str]:
     """The same for a dispatcher."""
-    members = parse_members(config.cluster.members)
-    dispatchers = [m for m in members if "dispatcher" in m.roles and m.id != node]
-    connectors = [m for m in members if "connector" in m.roles]
-    owned = [m for m in connectors if owner(m.id, [node, *[d.id for d in dispatchers]]) == node]
+    fleet = fleet or Fleet(config)
+    roster = fleet.roster
+    alone = not fleet.dynamic and not roster.having("connector")
     reopen_journal(host, config, "dispatcher", node)
     for plug in ("nodes", "connectors", "peers"):
         _add(host, plug, NODE_BOUNDS)
-    host.role = Dispatcher(
+    host.role = dispatcher = Dispatcher(
         host,
         node,
         SystemClock.wall,
-        connectors=_endpoints(owned, "connector", "dispatchers")
-        or ([] if connectors else [config.push.connector]),
-        peers=_endpoints(dispatchers, "dispatcher", "nodes"),
+        connectors=[config.push.connector] if alone else list(_owned(roster, node).values()),
+        peers=list(roster.endpoints("dispatcher", "nodes", but=node).values()),
         token=node_token(config),
     )
+    fleet.watch(partial(_tell_dispatcher, host, dispatcher, node))
     return {"nodes": host.listen("nodes", config.push.dispatcher)}
+
+
+def _tell_dispatcher(host: Host, dispatcher: Dispatcher, node: bytes, roster: Roster) -> None:
+    peers = roster.endpoints("dispatcher", "nodes", but=node)
+    dispatcher.meet(_owned(roster, node), peers, host.now())
+
+
+def _owned(roster: Roster, node: bytes) -> dict[bytes, str]:
+    """Where the connectors listen that belong to a dispatcher."""
+    dispatchers = {node, *[member.id for member in roster.having("dispatcher")]}
+    ends = roster.endpoints("connector", "dispatchers")
+    return {one: end for one, end in ends.items() if owner(one, sorted(dispatchers)) == node}
 
 
 def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
@@ -199,10 +228,6 @@ def _ids() -> IdMaker:
 
 def _add(host: Host, plug: str, bounds: Bounds) -> None:
     host.add(StreamPlug(plug, PacketStream, bounds=bounds))
-
-
-def _endpoints(members: Sequence[Member], role: str, plug: str) -> list[str]:
-    return [m.endpoints[plug] for m in members if role in m.roles and plug in m.endpoints]
 
 
 def _limits(config: Config) -> Limits:

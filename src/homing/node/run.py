@@ -44,16 +44,21 @@ def run_node(
     start: Callable[[Host], Awaitable[None]],
     *,
     make_host: Callable[[], Host] = Host,
+    leave: Callable[[], Awaitable[None]] | None = None,
     drain_seconds: float = DRAIN_SECONDS,
 ) -> int:
-    """Run a node until a signal ends it: `start` gives the host its role, plugs and sockets."""
+    """Run a node until a signal ends it: `start` gives the host its role, plugs and sockets.
+
+    `leave` tells others that it goes, before it drains.
+    """
     raise_file_limit()
-    return run(_live(start, make_host, drain_seconds))
+    return run(_live(start, make_host, leave, drain_seconds))
 
 
 async def _live(
     start: Callable[[Host], Awaitable[None]],
     make_host: Callable[[], Host],
+    leave: Callable[[], Awaitable[None]] | None,
     drain_seconds: float,
 ) -> int:
     host = make_host()
@@ -63,6 +68,8 @@ async def _live(
             await start(host)
             calm_collector()
             await ending.first.wait()
+            if leave is not None:
+                await leave()
             _log.info("draining for at most %.1f s", drain_seconds)
             return await ending.unless_aborted(host.drain(host.now() + drain_seconds))
     finally:

@@ -54,6 +54,19 @@ class Authority(PacketRole):
         for endpoint in connectors:
             port.connect(f"connectors/{endpoint}", endpoint)
 
+    def meet(self, connectors: Mapping[str, str], now: float) -> None:
+        """These are the connectors from now on."""
+        gone = self._connectors.keys() - connectors.keys()
+        for endpoint in gone:
+            way = self._ways.get(endpoint)
+            if way is not None:
+                self.hang_up(way, "no longer a member", now)
+            self.port.disconnect(f"connectors/{endpoint}", endpoint)
+        fresh = connectors.keys() - self._connectors.keys()
+        self._connectors = dict(connectors)
+        for endpoint in fresh:
+            self.port.connect(f"connectors/{endpoint}", endpoint)
+
     def opened(self, link: Link, now: float) -> None:
         plug, _, endpoint = link.plug.partition("/")
         if plug != "connectors" or endpoint not in self._connectors:
