@@ -12,7 +12,7 @@ JOBS   ?= 2
 PROGRAMS := serf chromium
 
 # What is run a second time on the compiled wheel.
-COMPILED := tests/test_compiled.py tests/wire tests/service tests/node
+COMPILED := tests/test_compiled.py tests/wire tests/service tests/journal tests/node
 
 export NO_MKDOCS_2_WARNING := 1
 

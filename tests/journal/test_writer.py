@@ -76,7 +76,7 @@ def faulty(tmp_path: Path, loop: Loop) -> Iterator[Journal]:
     )
     yield journal
     FaultyFile.failure = None
-    if journal._thread.is_alive():
+    if journal._scribe.is_alive():
         journal.close()
 
 

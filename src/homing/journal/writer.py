@@ -104,8 +104,8 @@ class Journal:
         self._bell = threading.Event()
         self._closing = threading.Event()
         self._in_hand: list[Event] = []  # the group being written
-        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-        self._thread.start()
+        self._scribe = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._scribe.start()
 
     @property
     def recovered(self) -> Recovery:
@@ -195,7 +195,7 @@ class Journal:
             self._tell_of_gap()
         self._closing.set()
         self._bell.set()
-        self._thread.join()
+        self._scribe.join()
         disk = self._log.disk
         if isinstance(disk, Directory):
             disk.close()
@@ -231,9 +231,10 @@ class Journal:
         if not self._write(group):
             return False
         self._in_hand = []
-        self._bulk_out += sum(
-            _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
-        )
+        if self._bulk_in > self._bulk_out:
+            self._bulk_out += sum(
+                _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
+            )
         if self._pending:
             self._bell.set()
         return True

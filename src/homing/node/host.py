@@ -80,7 +80,8 @@ class Host:
         self.plugs: dict[str, Plug] = {}
         self.held_bytes = 0
         self.held_limit = held_limit
-        self.journal_writer: JournalWriter | None = None
+        self.journal: Callable[[Any], int] = _unjournaled
+        self._journal_writer: JournalWriter | None = None
         self.draining = False
         self._reconnect = reconnect
         self._listen_backlog = listen_backlog
@@ -117,6 +118,16 @@ class Host:
         self._role = role
         for plug in self.plugs.values():
             plug.deliver_to(role)
+
+    @property
+    def journal_writer(self) -> JournalWriter | None:
+        """Where events go; `journal` is its `append` itself, as every message pays for the way."""
+        return self._journal_writer
+
+    @journal_writer.setter
+    def journal_writer(self, writer: JournalWriter | None) -> None:
+        self._journal_writer = writer
+        self.journal = _unjournaled if writer is None else writer.append
 
     def listen(
         self,
@@ -163,12 +174,6 @@ class Host:
     def cancel(self, key: Hashable) -> None:
         """Forget a `later`."""
         self._wheel.cancel(key)
-
-    def journal(self, event: object) -> int:
-        """Append an event; without a journal it counts as durable at once and is number 0."""
-        if self.journal_writer is None:
-            return 0
-        return self.journal_writer.append(event)
 
     def durable(self, number: int) -> None:
         """Every event up to this number is durable: what a journal calls, on the loop."""
@@ -280,3 +285,8 @@ class Host:
             method(argument, self.now())
         except Exception:
             _log.exception("the role failed in %s", getattr(method, "__name__", method))
+
+
+def _unjournaled(event: object) -> int:
+    """Without a journal an event counts as durable at once and is number 0."""
+    return 0

@@ -11,6 +11,7 @@ from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import MORE, frame
+from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerNak, Request
 from homing.wire.tasks import Task
 
@@ -183,7 +184,7 @@ CLIENTS: dict[Dialect, type[MdpClient]] = {
 class Origin(Asker):
     """A peer's cloudbe: the origin of reposts. A pending's envelope is its `[client]` there."""
 
-    __slots__ = ("_broker", "origin")
+    __slots__ = ("_asks", "_broker", "_head", "origin")
 
     takes_parts = True
 
@@ -191,12 +192,27 @@ class Origin(Asker):
         super().__init__(link)
         self._broker = broker
         self.origin = link.peer
+        self._asks = b""  # the service of the last repost that was read
+        self._head = _NO_IMAGE  # what stood before its `[client]`
 
     def address(self, pending: Pending) -> bytes:
         return pending.envelope
 
     def receive(self, image: bytes, now: float) -> None:
-        """B4: one repost."""
+        """B4: one repost; as with clients most begin as the one before did."""
+        head = self._head
+        if image.startswith(head):
+            at = len(head)
+            end = at + 2 + image[at + 1]
+            service = self._broker.core.services.get(self._asks)
+            short = image[at] == MORE and end > at + 2 and image.startswith(EMPTY, end)
+            if short and service is not None:
+                data, address = image[end + 2 :], image[at + 2 : end]
+                self._broker.take_on(self, service, data, address, None, now)
+                return
+        self._read(image, now)
+
+    def _read(self, image: bytes, now: float) -> None:
         try:
             repost = mdp_peers.read_at_cloudfe(image)
             if repost.origin != self.origin:
@@ -204,13 +220,19 @@ class Origin(Asker):
         except RemoteProtocolError:
             self._broker.record.malformed += 1
             return
+        self._asks = repost.service
+        self._head = mdp_peers.repost_head(repost.service, repost.origin)
         self._broker.admit(self, repost.service, repost.data, repost.address, None, now)
 
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         """B7."""
         if self.link is not None:
-            head = mdp.address_head(pending.envelope)
-            self.link.send(head + mdp_peers.peer_answer_head(kind, pending.service.name) + data)
+            head = frame(pending.envelope, True)
+            if kind == FINAL:
+                self.link.send(head + pending.service.cloud_0x + data)
+            else:
+                part = EMPTY + mdp_peers.peer_answer_head(kind, pending.service.name)
+                self.link.send(head + part + data)
 
     def refuse(self, pending: Pending, reason: bytes) -> None:
         """B10."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from homing.backoff import Backoff
-from homing.endpoint import Endpoint, parse_endpoint
+from homing.endpoint import Endpoint, parse_endpoint, why_unreachable
 from homing.errors import HandshakeRefused, HomingError, LinkError, Unavailable
 from homing.wire.mechanisms import Mechanism
 from homing.wire.zmtp import Connection
@@ -127,8 +127,9 @@ class Lifeline:
 
     def unavailable(self) -> Unavailable:
         """The error that names every endpoint tried and what each said."""
-        said = [f"{each}: {self._tried.get(each, 'not answered yet')}" for each in self._endpoints]
-        return Unavailable("; ".join(said))
+        silent = "no answer yet, or none that is ZeroMQ's"
+        said = [f"{each}: {self._tried.get(each, silent)}" for each in self._endpoints]
+        return Unavailable(f"cannot reach {'; '.join(said)}")
 
     # -- dialling ---------------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class Lifeline:
                 self._owner.lost(refusal)
                 return
             except (OSError, HomingError) as error:
-                self._note(endpoint, str(error) or type(error).__name__)
+                self._note(endpoint, why_unreachable(error))
             else:
                 pauses.reset()
                 self._tried.clear()

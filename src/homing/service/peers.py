@@ -9,7 +9,8 @@ from homing.ports import Link
 from homing.service.dispatch import DispatchCore
 from homing.service.federation import ANY, Peer
 from homing.wire import mdp_peers
-from homing.wire.mdp_messages import PeerAnswer, State
+from homing.wire.frames import MORE
+from homing.wire.mdp_messages import Kind, PeerAnswer, State
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
@@ -26,7 +27,19 @@ class PeerLink:
         self._link = link
 
     def receive(self, image: bytes, now: float) -> None:
-        """B8 or B10."""
+        """B8 or B10; nearly always the former, as it should be."""
+        end = 2 + image[1]
+        address = image[2:end]
+        pending = self._peer.held.get(address) if image[0] == MORE else None
+        if pending is not None:
+            tail = pending.service.cloud_0x
+            if image.startswith(tail, end):
+                data = image[end + len(tail) :]
+                self._broker.core.answer(self._peer, address, b"", Kind.FINAL, data, now)
+                return
+        self._read(image, now)
+
+    def _read(self, image: bytes, now: float) -> None:
         try:
             message = mdp_peers.read_at_cloudbe(image)
         except RemoteProtocolError:

@@ -16,7 +16,9 @@ from homing.service.policy import ServicePolicy
 from homing.service.worker_pool import Worker
 from homing.wire import mdp
 from homing.wire.frames import prefix
+from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import Dialect, Kind
+from homing.wire.mdp_peers import peer_answer_head
 
 _SWEEP_FLOOR = 64
 """Dead places in a lane not worth a sweep."""
@@ -29,6 +31,7 @@ class Service:
         "_dead",
         "_lanes",
         "_mask",
+        "cloud_0x",
         "idle",
         "live",
         "name",
@@ -54,6 +57,7 @@ class Service:
         self.work_0x = mdp.work_head(Dialect.D0X, name)
         self.report_0x = mdp.report_head(Dialect.D0X, Kind.FINAL, name)
         self.told_0x = prefix((b"", name))  # what follows `[client]` in an answer
+        self.cloud_0x = EMPTY + peer_answer_head(Kind.FINAL, name)  # and in one between brokers
         self._lanes: dict[int, deque[Pending]] = {}
         self._mask = 0  # bit n: lane n has places
         self._dead = 0

@@ -81,20 +81,20 @@ class Worker0X(MdpWorker):
     tells_origin = True
 
     def receive(self, image: bytes, now: float) -> None:
-        """Nearly always W4 for its service: then only the address has to be cut out."""
-        service = self.service
-        if (
-            service is not None
-            and image.startswith(mdp.REPORT_LOCAL)
-            and image[_SIZE_AT - 1] == MORE
-        ):
+        """Nearly always W4 or W5 as they should be: then only the address has to be cut out."""
+        if image.startswith(_REPORTS) and image[_SIZE_AT - 1] == MORE:
             end = _SIZE_AT + 1 + image[_SIZE_AT]
-            told = service.told_0x
-            if image.startswith(told, end):
-                self.seen = now
-                address, data = image[_SIZE_AT + 1 : end], image[end + len(told) :]
-                self._broker.core.answer(self, address, b"", FINAL, data, now, b"")
-                return
+            address = image[_SIZE_AT + 1 : end]
+            pending = self.held.get(address)
+            if pending is not None:
+                service, origin = pending.service, pending.asker.origin
+                told = mdp.cloud_tail(origin, service.name) if origin else service.told_0x
+                head = mdp.REPORT_CLOUD if origin else mdp.REPORT_LOCAL
+                if image.startswith(told, end) and image.startswith(head):
+                    self.seen = now
+                    data = image[end + len(told) :]
+                    self._broker.core.answer(self, address, b"", FINAL, data, now)
+                    return
         super().receive(image, now)
 
     def hand(self, pending: Pending) -> None:
@@ -138,6 +138,7 @@ class Worker02(MdpWorker):
             self.link.send(_WORK_02 + address + pending.data)
 
 
+_REPORTS = (mdp.REPORT_LOCAL, mdp.REPORT_CLOUD)
 _SIZE_AT = len(mdp.REPORT_LOCAL) + 1  # of the size of an answer's `[client]`, behind its flags
 _WORK_01 = mdp.work_head(Dialect.D01, b"")
 _WORK_02 = mdp.work_head(Dialect.D02, b"")

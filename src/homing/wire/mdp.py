@@ -11,6 +11,7 @@ are frames like any other.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from homing.errors import LocalProtocolError, RemoteProtocolError
@@ -71,8 +72,12 @@ _FROM_WORKER_0X: Final = EMPTY + frame(b"MDPW0X", True)
 _FROM_WORKER_01: Final = EMPTY + frame(b"MDPW01", True)
 _FROM_WORKER_02: Final = frame(b"MDPW02", True)
 REPORT_LOCAL: Final = _FROM_WORKER_0X + frame(W_REPORT_LOCAL, True)
+REPORT_CLOUD: Final = _FROM_WORKER_0X + frame(W_REPORT_CLOUD, True)
 _REPLY_01: Final = _FROM_WORKER_01 + frame(W_REPORT, True)
 _FINAL_02: Final = _FROM_WORKER_02 + frame(W02_FINAL, True)
+
+HEADS: Final = 4096
+"""Heads kept for pairs of services and origins: a few hundred bytes each, made again if need be."""
 
 HEARTBEATS: Final = {
     D0X: _FROM_WORKER_0X + frame(W_HEARTBEAT, False),
@@ -324,9 +329,16 @@ def work_head(dialect: Dialect, service: bytes) -> bytes:
     return prefix((b"MDPW02", W_REQUEST))
 
 
+@lru_cache(HEADS)
 def repost_work_head(service: bytes, origin: bytes) -> bytes:
     """W3/B5 before `[client] []`."""
     return prefix((b"", b"MDPW0X", W_REPOST, service, origin))
+
+
+@lru_cache(HEADS)
+def cloud_tail(origin: bytes, service: bytes) -> bytes:
+    """What stands between `[client]` and the data in W5."""
+    return prefix((b"", origin, service))
 
 
 def address_head(address: bytes) -> bytes:
