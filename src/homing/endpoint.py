@@ -6,12 +6,24 @@ any free one; `ipc://@name` is an abstract socket, as libzmq has it.
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import NamedTuple
 
 from homing.errors import ConfigError
 
 # The kernel's sun_path holds 108 bytes with its end mark.
 _MAX_PATH = 107
+
+_REASONS = {
+    errno.ECONNREFUSED: "nobody listens there",
+    errno.ENOENT: "there is no such socket",
+    errno.EHOSTUNREACH: "no way leads there",
+    errno.ENETUNREACH: "no way leads there",
+    errno.ETIMEDOUT: "no answer",
+    errno.ECONNRESET: "it hung up",
+    errno.EACCES: "not allowed",
+}
 
 
 class Endpoint(NamedTuple):
@@ -48,3 +60,16 @@ def parse_endpoint(text: str) -> Endpoint:
     elif ":" in host:
         raise ConfigError([f"{text!r}: an IPv6 address stands in brackets"])
     return Endpoint("" if host == "*" else host, 0 if port == "*" else int(port))
+
+
+def why_unreachable(error: Exception) -> str:
+    """Why an endpoint could not be reached, in words for a person."""
+    number = getattr(error, "errno", None)
+    if number is None:  # asyncio puts what several addresses of a host said into one text
+        found = re.search(r"\[Errno (-?\d+)\]", str(error))
+        number = int(found[1]) if found else None
+    if number is not None and number < 0:  # of the resolver's own
+        return "there is no such host"
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    return _REASONS.get(number or 0) or getattr(error, "strerror", "") or str(error) or "no answer"

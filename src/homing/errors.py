@@ -25,6 +25,7 @@
     │   ├── DiskFull                disk-full
     │   └── CorruptSegment          corrupt        has a path and an offset
     └── PipelineError               pipeline       a Spark job cannot run or found a violation
+        └── NoSpark                 no-spark       Java or Spark itself is missing
 
 `code` is short, stable and safe to log or switch on; `hint` says what to do about it;
 `retryable` says whether the same call may succeed later without anyone changing anything.
@@ -52,8 +53,8 @@ class ConfigError(HomingError):
     code = "config"
     hint = "run `homing config show` to see where each value comes from"
 
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
+    def __init__(self, problems: list[str], *, hint: str | None = None) -> None:
+        super().__init__("\n".join(problems), hint=hint)
         self.problems = problems
 
 
@@ -97,7 +98,7 @@ class Unavailable(LinkError):
     """Nobody answers at any of the endpoints tried; the message names them all."""
 
     code = "unavailable"
-    hint = "is the node running, and is the endpoint right? `homing doctor` checks both"
+    hint = "is it running, and there? `homing up` starts a whole fabric on this machine"
 
 
 class HandshakeRefused(LinkError):
@@ -111,6 +112,8 @@ class Refused(HomingError):
     """A node said no. `code` is the first word of the NAK, the message is the rest."""
 
     code = "refused"
+    meaning = "a node said no"
+    """What a NAK that gives no reason means."""
 
     @staticmethod
     def from_reason(reason: str) -> Refused:
@@ -119,13 +122,15 @@ class Refused(HomingError):
         kind = _BY_CODE.get(code)
         if kind is None:
             return Refused(reason)
-        return kind(rest or code)
+        return kind(rest or kind.meaning)
 
 
 class NoService(Refused):
     """No worker serves this, here or at any peer."""
 
     code = "no-service"
+    meaning = "no worker serves this, here or at any peer"
+    hint = "`homing services` lists what is served; `homing worker NAME --echo` serves something"
     retryable = True
 
 
@@ -133,6 +138,8 @@ class RequestTimeout(Refused, TimeoutError):
     """The deadline passed before an answer came."""
 
     code = "timeout"
+    meaning = "no answer came in time"
+    hint = "is it running (`homing up`, `homing services`), or slow (a longer timeout)?"
     retryable = True
 
 
@@ -140,6 +147,7 @@ class QueueFull(Refused):
     """A limit on waiting work was reached."""
 
     code = "queue-full"
+    meaning = "too much is waiting"
     retryable = True
 
 
@@ -147,24 +155,31 @@ class TooLarge(Refused):
     """The message is larger than the node takes."""
 
     code = "too-large"
+    meaning = "the message is larger than the node takes"
 
 
 class Malformed(Refused):
     """The node could not make sense of the message."""
 
     code = "malformed"
+    meaning = "the node could not make sense of the message"
 
 
 class Denied(Refused):
     """The key or token does not allow this."""
 
     code = "denied"
+    meaning = "the key or token does not allow this"
+    hint = (
+        "is it the right key or token, and not expired? `homing config show` tells what is set here"
+    )
 
 
 class WorkerLost(Refused):
     """The worker died with an at-most-once request in its hands."""
 
     code = "worker-lost"
+    meaning = "the worker died with the request in its hands"
     retryable = True
 
 
@@ -172,12 +187,14 @@ class Failed(Refused):
     """The worker's own code raised an exception; the message has its name and text."""
 
     code = "failed"
+    meaning = "the worker's own code raised"
 
 
 class ShuttingDown(Refused):
     """The node drains and takes no new work."""
 
     code = "shutting-down"
+    meaning = "the node takes no new work"
     retryable = True
 
 
@@ -191,6 +208,7 @@ class FilterError(SubscriptionError):
     """A filter that does not parse; `column` counts from 1."""
 
     code = "filter"
+    hint = 'for example: price in 10..20 and city = "Paris" and not exists(sold)'
 
     def __init__(self, message: str, text: str, column: int) -> None:
         super().__init__(f"{message}\n  {text}\n  {' ' * (column - 1)}^ column {column}")
@@ -229,6 +247,13 @@ class PipelineError(HomingError):
     """A Spark job cannot run, or found what must not be."""
 
     code = "pipeline"
+
+
+class NoSpark(PipelineError):
+    """Spark cannot start: Java or a package is missing or too old."""
+
+    code = "no-spark"
+    hint = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless)"
 
 
 NAK_CLASSES: tuple[type[Refused], ...] = (

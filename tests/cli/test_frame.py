@@ -86,7 +86,7 @@ def test_wrong_words_are_told_in_a_line_and_a_hint(
 @pytest.mark.parametrize(
     ("error", "code", "hint"),
     [
-        (errors.Unavailable("no broker at tcp://a:1"), 69, "homing doctor"),
+        (errors.Unavailable("no broker at tcp://a:1"), 69, "homing up"),
         (errors.HandshakeRefused("key not known"), 77, ""),
         (errors.NoService("echo"), 69, ""),
         (errors.RequestTimeout("echo after 1 s"), 75, ""),

@@ -69,7 +69,10 @@ def serve(config: Any) -> int:
     from homing.node.broker import start_broker
     from homing.node.host import Host
     from homing.node.logs import logging_to
+    from homing.node.place import claim_data
     from homing.node.run import run_node
+
+    claim_data(config)
 
     async def start(host: Host) -> None:
         ends = start_broker(host, config)

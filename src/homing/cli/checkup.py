@@ -21,6 +21,7 @@ from msgspec import Struct
 from homing.config import Config
 from homing.config.catalogue import SETTINGS
 from homing.config.units import show_bytes
+from homing.errors import NoSpark
 
 State = Literal["ok", "lacking", "broken"]
 
@@ -112,6 +113,13 @@ def find_java() -> Finding:
     if major >= MIN_JAVA:
         return Finding("java", "ok", told.splitlines()[0])
     return Finding("java", "lacking", f"{major or told.strip()[:60]}: too old for Spark", fix)
+
+
+def need_java() -> None:
+    """NoSpark unless Spark would find a Java; Spark itself says so in pages of shell errors."""
+    java = find_java()
+    if java.state != "ok":
+        raise NoSpark(f"java: {java.found}", hint=java.fix)
 
 
 def _descriptors(_config: Config) -> Iterator[Finding]:

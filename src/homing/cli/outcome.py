@@ -41,6 +41,7 @@ _EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.SubscriptionError, DATA),
     (errors.CorruptSegment, DATA),
     (errors.JournalError, IO),
+    (errors.NoSpark, UNAVAILABLE),
     (errors.PipelineError, FAILED),
     (errors.HomingError, FAILED),
     (FileNotFoundError, NO_INPUT),

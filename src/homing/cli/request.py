@@ -22,7 +22,7 @@ from cyclopts import Parameter
 from homing.cli.credentials import NOBODY, Credentials
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
 from homing.config.units import parse_seconds
-from homing.errors import ConfigError
+from homing.errors import ConfigError, NoService
 
 app = verb("request", __doc__)
 
@@ -53,11 +53,14 @@ async def request(
     async with Client(
         where, timeout=_seconds(patience), retries=retries, security=security
     ) as client:
-        if not stream:
-            _print(await client.request(service, data))
-            return
-        async for part in client.stream(service, data):
-            _print(part)
+        try:
+            if not stream:
+                _print(await client.request(service, data))
+                return
+            async for part in client.stream(service, data):
+                _print(part)
+        except NoService:
+            raise NoService(f"nobody serves {service!r} at {where}") from None
 
 
 def _seconds(text: str) -> float:

@@ -21,6 +21,7 @@ import msgspec
 from cyclopts import Parameter
 
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.endpoint import why_unreachable
 from homing.errors import Denied, Unavailable
 
 app = verb("subscribe", __doc__)
@@ -41,8 +42,10 @@ async def subscribe(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Print publications as they come."""
+    from homing.push.filters import parse_filter
     from homing.push.subscriber import Subscriber
 
+    parse_filter(filter)  # what is wrong with it is told before anybody is asked for anything
     config = flags.load({"node.data": data, "node.port_offset": port_offset})
     identity = client or secrets.token_hex(12)
     where = connector or (config.push.subscribers,)
@@ -69,7 +72,11 @@ def _from_key(config: Any, identity: str) -> Callable[[], tuple[int, str]]:
     path = Path(config.node.data) / "token.key"
     key = config.security.token_key or (path.read_text().strip() if path.exists() else "")
     if not key:
-        raise Denied("no token key on this machine", hint="ask an authority: --authority URL")
+        raise Denied(
+            f"no token key in {path.parent}",
+            hint="name the --data of a connector on this machine, or ask an authority: "
+            "--authority http://127.0.0.1:7006",
+        )
     keys = Keyring([key.encode()])
 
     def credentials() -> tuple[int, str]:
@@ -99,8 +106,15 @@ def _ask(url: str, identity: str, api_key: str) -> dict[str, Any]:
             ticket: dict[str, Any] = msgspec.json.decode(answer.read(65536))
             return ticket
     except HTTPError as error:
-        raise Denied(
-            f"the authority says no: {error.read(2000).decode('utf-8', 'replace')}"
-        ) from None
+        raise Denied(f"the authority says no: {_reason(error.read(2000))}") from None
     except URLError as error:
-        raise Unavailable(f"no authority at {url}: {error.reason}") from None
+        why = why_unreachable(error.reason) if isinstance(error.reason, OSError) else error.reason
+        raise Unavailable(f"no authority at {url}: {why}") from None
+
+
+def _reason(body: bytes) -> str:
+    """What a refusal says; one that is not the authority's own is shown as it is."""
+    try:
+        return str(msgspec.json.decode(body)["reason"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return body.decode("utf-8", "replace").strip()

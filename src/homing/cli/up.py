@@ -40,6 +40,7 @@ def up(
     """Run everything until it is told to stop."""
     from homing.node.limits import raise_file_limit
     from homing.node.logs import logging_to
+    from homing.node.place import claim_data
     from homing.node.run import run
 
     given: dict[str, Any] = {
@@ -50,6 +51,7 @@ def up(
     config = flags.load(given)
     if config.dashboard.enabled and not config.dashboard.token:
         config = flags.load({**given, "dashboard.token": secrets.token_urlsafe(12)})
+    claim_data(config)
     raise_file_limit()
     with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
         return run(_live(config))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from homing.endpoint import why_unreachable
 from homing.errors import Unavailable
 from homing.node.backoff import Backoff
 from homing.node.endpoint import Endpoint
@@ -72,8 +73,9 @@ class Dial:
     def _complain(self, error: Exception) -> None:
         """Once: who watches knows from the metrics that it is still so."""
         self.failures += 1
+        why = why_unreachable(error)
         level = logging.WARNING if self.failures == 1 else logging.DEBUG
-        _log.log(level, "%s: %s does not answer: %s", self._plug.name, self.endpoint, error)
+        _log.log(level, "%s: %s does not answer: %s", self._plug.name, self.endpoint, why)
 
 
 async def connect(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -27,6 +28,13 @@ BACKLOG = 4096
 # Seconds without accepting once the process has no file to spare; links that end give some back.
 PAUSE = 0.1
 
+_HINTS = {
+    errno.EADDRINUSE: "another process has it: `homing doctor` names the ports that are taken, "
+    "--port-offset moves all of ours",
+    errno.EADDRNOTAVAIL: "this machine has no such address: take 127.0.0.1, 0.0.0.0 or one of its own",
+    errno.EACCES: "ports below 1024 and foreign directories are for root: choose another",
+    errno.ENOENT: "the directory of that socket is not there: make it first",
+}
 _log = logging.getLogger("homing.node")
 
 
@@ -134,7 +142,7 @@ def bind(endpoint: Endpoint, *, reuse_port: bool = False, backlog: int = BACKLOG
         sock.listen(backlog)
     except OSError as error:
         sock.close()
-        raise Unavailable(f"cannot listen on {endpoint}: {error.strerror or error}") from error
+        raise _unable(endpoint, error) from error
     return sock
 
 
@@ -147,8 +155,13 @@ def _bind_unix(endpoint: Endpoint, backlog: int) -> socket.socket:
         sock.listen(backlog)
     except OSError as error:
         sock.close()
-        raise Unavailable(f"cannot listen on {endpoint}: {error.strerror or error}") from error
+        raise _unable(endpoint, error) from error
     return sock
+
+
+def _unable(endpoint: Endpoint, error: OSError) -> Unavailable:
+    hint = _HINTS.get(error.errno or 0, "")
+    return Unavailable(f"cannot listen on {endpoint}: {error.strerror or error}", hint=hint)
 
 
 def _remove_stale(path: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol, cast
 
 from homing.backoff import Backoff
-from homing.endpoint import Endpoint, parse_endpoint
+from homing.endpoint import Endpoint, parse_endpoint, why_unreachable
 from homing.errors import HomingError
 from homing.ports import Link, Role
 
@@ -159,7 +159,7 @@ class Moorings:
                 backoff.reset()
                 await link.over
             except (OSError, TimeoutError) as error:
-                self.failure = f"{where}: {str(error) or 'no answer'}"
+                self.failure = f"{where}: {why_unreachable(error)}"
             except asyncio.CancelledError:
                 link.close()
                 raise

@@ -166,7 +166,7 @@ class Subscriber:
         except TimeoutError:
             why = self._moorings.failure if self._moorings is not None else ""
             raise RequestTimeout(
-                f"no connector answered within {self._timeout} s {why}".strip()
+                f"no connector answered within {self._timeout:g} s" + (f": {why}" if why else "")
             ) from None
 
 

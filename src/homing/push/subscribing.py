@@ -156,12 +156,16 @@ class Subscribing:
                 settled(None if answer.ok else Malformed(answer.text))
 
     def _authenticated(self, answer: Status, now: float) -> None:
+        waiting, self._due = self._due, deque()
         if not answer.ok:
+            refusal = Denied(answer.text)
+            for settled in waiting:
+                if settled is not None:
+                    settled(refusal)
             if self._failed is not None:
-                self._failed(Denied(answer.text))
+                self._failed(refusal)
             return
         self._welcome = True
-        waiting, self._due = self._due, deque()
         for name, fields in self._fields.items():
             self._say(_subscribe(name, fields), None)
         # Whoever waited is told with the last of them: all are answered in order.

@@ -1,0 +1,189 @@
+"""The mistakes of the first hour: each is told in a line that says what happened and what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from homing.cli import main
+from homing.testing import Fabric, fabric
+
+ROOT = Path(__file__).parent.parent.parent
+NOWHERE = "tcp://127.0.0.1:1"  # the port of tcpmux, which nobody has used for decades
+
+
+class Run(Protocol):
+    def __call__(self, *words: str) -> tuple[int, str]: ...
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command in an empty directory: its exit code and what it said on stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> tuple[int, str]:
+        return main(words), capsys.readouterr().err
+
+    return command
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """An endpoint that somebody else has; it takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        yield f"tcp://127.0.0.1:{sock.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Fabric]:
+    with fabric("security.api_keys=known", push=True) as running:
+        yield running
+
+
+def plain(told: str) -> None:
+    """One line and a hint; nothing that only a programmer understands."""
+    message, hint = told.rstrip("\n").split("\n  hint: ")
+    assert message.startswith("homing: ")
+    assert hint
+    for jargon in ("Errno", "Traceback", "Error:", "Exception"):
+        assert jargon not in told
+
+
+def test_the_broker_is_down(run: Run) -> None:
+    for words in (
+        ["request", "echo", "hello", "--timeout", "1s"],
+        ["services"],
+    ):
+        code, told = run(*words, "--endpoint", NOWHERE)
+        assert (code, f"cannot reach {NOWHERE}: nobody listens there" in told) == (69, True)
+        assert "homing up" in told
+        plain(told)
+
+
+def test_the_host_is_misspelt(run: Run) -> None:
+    code, told = run(
+        "request", "echo", "--endpoint", "tcp://broker.invalid:5555", "--timeout", "5s"
+    )
+    assert code == 69
+    assert "there is no such host" in told
+    plain(told)
+
+
+def test_something_else_listens_there(run: Run, taken: str) -> None:
+    code, told = run("request", "echo", "--endpoint", taken, "--timeout", "300ms")
+    assert code == 69
+    assert "none that is ZeroMQ's" in told
+    plain(told)
+
+
+@pytest.mark.parametrize("verb", ["broker", "up"])
+def test_the_port_is_taken(verb: str, run: Run, taken: str) -> None:
+    code, told = run(verb, "--set", f"service.localfe={taken}", "--set", "node.log_level=error")
+    assert code == 69
+    assert f"cannot listen on {taken}: Address already in use" in told
+    assert "--port-offset" in told
+    plain(told)
+
+
+@pytest.mark.parametrize("verb", ["broker", "matcher", "connector", "up"])
+def test_the_data_directory_cannot_be_used(verb: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for data, why in (("/proc/none", "No such file or directory"), ("file", "it is a file")):
+        code, told = run(verb, "--data", data)
+        assert (code, f"cannot keep anything in {data}: {why}" in told) == (78, True)
+        assert "--data DIR" in told
+        plain(told)
+
+
+def test_the_config_file_is_wrong(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text('[service]\nhartbeat = "1s"\n')
+    code, told = run("up", "--config", "bad.toml")
+    assert code == 78
+    assert "bad.toml:2: unknown setting service.hartbeat; did you mean service.heartbeat?" in told
+    plain(told)
+    code, told = run("up", "--config", "none.toml")
+    assert (code, "none.toml: no such file" in told) == (78, True)
+
+
+def test_nobody_serves_it(run: Run, here: Fabric) -> None:
+    code, told = run("request", "nobody", "hello", "--endpoint", here.clients)
+    assert code == 69
+    assert "nobody serves 'nobody'" in told
+    assert "homing services" in told
+    plain(told)
+
+
+def test_the_filter_does_not_parse(run: Run) -> None:
+    code, told = run("subscribe", "price in")
+    assert code == 65
+    assert "^ column" in told
+    assert "for example" in told
+
+
+def test_there_is_no_token_key_here(run: Run) -> None:
+    code, told = run("subscribe", "price > 1")
+    assert code == 77
+    assert "no token key in homing-data" in told
+    assert "--authority" in told
+    plain(told)
+
+
+def test_a_subscribers_token_is_wrong(run: Run, here: Fabric) -> None:
+    code, told = run(
+        *("subscribe", "price > 1", "--connector", here.subscribers),
+        *("--set", "security.token_key=wrong"),
+    )
+    assert code == 77
+    plain(told)
+
+
+def test_a_publishers_token_is_wrong(run: Run, here: Fabric) -> None:
+    for words in ([], ["--token", "wrong"]):
+        code, told = run("publish", "price=1", "--to", here.publishers, *words)
+        assert (code, "wrong token" in told) == (77, True)
+        plain(told)
+
+
+def test_the_authority_is_not_there(run: Run) -> None:
+    code, told = run("subscribe", "price > 1", "--authority", "http://127.0.0.1:1")
+    assert code == 69
+    assert "no authority at http://127.0.0.1:1: nobody listens there" in told
+    plain(told)
+
+
+def test_there_is_no_java(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+    code, told = run("pipeline", "ledger")
+    assert code == 69
+    assert "install Java 17" in told
+    plain(told)
+
+
+def test_the_verb_is_misspelt(run: Run) -> None:
+    code, told = run("upp")
+    assert (code, "did you mean `homing up`?" in told) == (64, True)
+    plain(told)
+
+
+def test_python_is_too_old(tmp_path: Path) -> None:
+    """`make setup` looks before it installs anything."""
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.1" && exit\nexit 1\n')
+    old.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "scripts/bootstrap.sh"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHON": str(old), "VENV": str(tmp_path / "venv")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 69
+    assert "Python 3.9.1 is too old; homing needs Python 3.11+" in done.stderr
+    assert not (tmp_path / "venv").exists()
