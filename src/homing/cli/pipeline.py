@@ -10,6 +10,11 @@ Examples:
   homing pipeline ledger                  # exit code 1 if anything is missing
   homing pipeline slo                     # rates, errors, percentiles by minute
   homing pipeline match --filter 'price in 10..20 and city = "Paris"'
+  homing pipeline live                    # Spark in the matchers' place (push.matching=spark)
+  homing pipeline replay --since 2026-11-01 --until 2026-11-02 --rate 500
+  homing pipeline replay --client 64f0…   # what one subscriber missed
+  homing pipeline plan --matchers 8       # a placement for so many matchers
+  homing pipeline compact --keep 30       # few files, thirty days
   homing pipeline report --out report.html
   homing pipeline show requests --where "outcome <> 'answered'"
 """
@@ -18,7 +23,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,11 +36,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from homing.config import Config
+    from homing.pipeline.handing import Handing
     from homing.pipeline.tables import Tables
 
 app = verb("pipeline", __doc__)
 
 POLL_SECONDS = 0.5
+READY_SECONDS = 30.0  # for dispatchers to tell their subscriptions, and to take over the last
 _STARTED = time.monotonic()  # the verb's module is loaded when the command begins
 
 
@@ -54,12 +62,15 @@ class Where:
 
     def open(self, flags: ConfigFlags) -> Tables:
         """A Spark session and the tables in it."""
+        from homing.cli.checkup import need_java
         from homing.pipeline.session import connect
         from homing.pipeline.tables import Tables
 
         config = flags.load({"pipeline.master": self.master})
         master = config.pipeline.master
         remote = self.remote or (master if master.startswith("sc://") else None)
+        if remote is None:
+            need_java()
         settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
         settings |= dict(each.partition("=")[::2] for each in self.conf)
         spark = connect(master, remote=remote, settings=settings)
@@ -167,6 +178,134 @@ def match(
 
 
 @app.command
+def live(
+    *,
+    journal: Annotated[Path | None, Parameter(help="where the matchers' journals are")] = None,
+    checkpoint: Annotated[str | None, Parameter(help="how far it has come is kept here")] = None,
+    max_events: Annotated[int, Parameter(help="about so many events in a batch")] = 20_000,
+    drain: Annotated[bool, Parameter(help="end when all that is there is matched")] = False,
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Match publications in the matchers' place and hand them to the dispatchers."""
+    from homing.pipeline import live as job
+
+    config = flags.load()
+    tables = where.open(flags)
+    source = {"path": str(journal or Path(config.node.data))}
+    with _standing_in(config, "live") as handing:
+        kept = checkpoint or f"{tables.root}/_live"
+        query = job.start(
+            tables.spark, handing, source, kept, follow=not drain, max_events=max_events
+        )
+        _watch(query, not drain)
+        left = 0 if handing.wait_done(READY_SECONDS) else len(handing.standin.owed)
+    print(f"{left:,} publications still owed, in the journal" if left else "all handed over")
+    return OK
+
+
+@app.command
+def replay(
+    *,
+    since: Annotated[datetime | None, Parameter(help="accepted at or after")] = None,
+    until: Annotated[datetime | None, Parameter(help="accepted before")] = None,
+    client: Annotated[str | None, Parameter(help="only what this one missed (24 hex)")] = None,
+    again: Annotated[bool, Parameter(help="also to those who have got it")] = False,
+    rate: Annotated[float | None, Parameter(help="publications a second")] = None,
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Send publications again, under their own ids, to those who have not got them."""
+    from homing.errors import PipelineError
+    from homing.ids import parse_id
+    from homing.pipeline import replay as job
+
+    if client is not None:
+        client = parse_id(client).hex()
+    elif since is None and until is None:
+        raise PipelineError("replay what?", hint="give --since and --until, or --client")
+    if rate is not None and rate <= 0:
+        raise PipelineError(f"a rate is above 0, not {rate}")
+    tables = where.open(flags)
+    asked = job.Asked(since, until, client, again, rate)
+    with _standing_in(flags.load(), "replay") as handing:
+        found = job.plan(tables, list(handing.entries().values()), asked)
+        if where.explain:
+            found.explain("formatted")
+            return OK
+        done = job.run(found, handing, asked)
+    told = f"{done.publications:,} publications to {done.deliveries:,} clients in all"
+    print(told)
+    _note(tables, "replay", told)
+    return OK
+
+
+@app.command
+def plan(
+    *,
+    matchers: Annotated[
+        str | None, Parameter(help="their ids, comma-separated, or how many there will be")
+    ] = None,
+    out: Annotated[Path, Parameter(help="the plan to write")] = Path("plan.json"),
+    epoch: Annotated[
+        int | None, Parameter(help="the plan's number; matchers take the highest")
+    ] = None,
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Compute a placement plan from what is subscribed and published, and show its balance."""
+    from homing.pipeline import plan as job
+    from homing.pipeline.match import as_of
+    from homing.push.placement import dump_plan
+
+    tables = where.open(flags)
+    names = job.names(matchers) if matchers else job.matchers_of(tables)
+    publications = tables.read("publications")
+    subscriptions = as_of(tables.read("subscriptions"), None)
+    made, forecast = job.make(epoch or int(time.time()), names, publications, subscriptions)
+    found = job.tiles(publications, subscriptions, made)
+    if where.explain:
+        found.explain("formatted")
+        return OK
+    measured = job.balance(made, names, found, subscriptions.count(), publications.count())
+    out.write_bytes(dump_plan(made))
+    print(f"{out}: epoch {made.epoch}, {len(made.trees)} trees, {measured.tiles} tiles")
+    for what, (foretold, seen) in job.told(forecast, measured).items():
+        print(f"{what}: {foretold:.2f} foretold, {seen:.2f} measured")
+    _note(tables, "plan", f"{measured.tiles} tiles, busiest / mean {measured.max_over_mean:.2f}")
+    return OK
+
+
+@app.command
+def compact(
+    *,
+    keep: Annotated[float | None, Parameter(help="days of history; the rest goes")] = None,
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Rewrite the tables in few files, without what is too old, and say what they hold."""
+    from homing.errors import PipelineError
+    from homing.pipeline import compact as job
+
+    if keep is not None and keep <= 0:
+        raise PipelineError(f"days to keep are above 0, not {keep}")
+    cutoff = None if keep is None else datetime.now(UTC) - timedelta(days=keep)
+    tables = where.open(flags)
+    if where.explain:
+        job.kept(tables.closed("events"), "events", cutoff).explain("formatted")
+        return OK
+    found = job.run(tables, cutoff)
+    rows = sum(each.rows for each in found)
+    for each in found:
+        span = f"{each.first} – {each.last}" if each.first else "–"
+        print(
+            f"{each.table:<14}{each.rows:>14,} rows {each.files:>6} files {each.bytes:>16,} bytes  {span}"
+        )
+    _note(tables, "compact", f"{rows:,} rows in {sum(each.files for each in found)} files")
+    return OK
+
+
+@app.command
 def report(
     *,
     out: Annotated[Path, Parameter(help="the page to write")] = Path("report.html"),
@@ -198,6 +337,20 @@ def show(
     derived = table.startswith("slo_") or table == "what_if"
     found = tables.derived(table) if derived else tables.read(table)
     return _show(found.where(condition) if condition else found, where, limit)
+
+
+def _standing_in(config: Config, role: str) -> Handing:
+    """A matcher of the driver's own, once it knows every subscription."""
+    from homing.node.push import node_identity
+    from homing.pipeline.handing import Handing, dispatchers_of
+
+    handing = Handing(config, role, node_identity(config, role, None), dispatchers_of(config))
+    try:
+        handing.wait_ready(READY_SECONDS)
+    except BaseException:
+        handing.close()
+        raise
+    return handing
 
 
 def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:

@@ -87,6 +87,10 @@ class Handing:
             tried = ", ".join(self._dispatchers)
             raise PipelineError(f"no dispatcher has told its subscriptions: {tried}")
 
+    def entries(self) -> dict[int, Entry]:
+        """All subscriptions by number."""
+        return self._call(lambda: dict(self.standin.register.entries))
+
     def changes(self) -> tuple[dict[int, Entry], set[int]] | None:
         """All subscriptions by number and which changed since this was last asked; None: none."""
         register = self.standin.register

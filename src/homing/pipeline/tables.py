@@ -4,6 +4,7 @@
     <root>/_state/requests/batch=7/  events that a later batch will finish
     <root>/_batches/batch=7/         written last: batch 7 of every table is complete
     <root>/_checkpoint/              how far the stream has come (Spark's own)
+    <root>/_compacted/, _generations/  the same in few files (homing.pipeline.compact)
 
 A batch that has its marker is never written again, one without is overwritten whole: so a
 driver killed anywhere leaves neither loss nor duplicate, and readers, who take only batches
@@ -13,6 +14,7 @@ that have their marker, see all tables move together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -26,7 +28,9 @@ from homing.pipeline.schema import EVENTS
 Transformation = Callable[[DataFrame], DataFrame]
 Keep = Callable[[DataFrame, DataFrame], DataFrame]
 
+COMPACTED, GENERATIONS, STATE = "_compacted", "_generations", "_state"
 _MARKERS = "batch bigint, events bigint, states array<string>"
+_GENERATION = "generation bigint, upto bigint"
 
 
 class Table(NamedTuple):
@@ -65,6 +69,13 @@ class Marker(NamedTuple):
     states: tuple[str, ...]
 
 
+class Generation(NamedTuple):
+    """A compaction: it holds every batch up to `upto`."""
+
+    number: int
+    upto: int
+
+
 class Tables:
     """The tables below one root, in any file format this Spark writes."""
 
@@ -89,21 +100,50 @@ class Tables:
             return found
         return found.unionByName(table.make(self.state(name, markers)))
 
+    def closed(self, name: str, markers: list[Marker] | None = None) -> DataFrame:
+        """The same without what is still open; as of these batches, if they are given."""
+        return self._batches(name, self.markers() if markers is None else markers)
+
     def _batches(self, name: str, markers: list[Marker]) -> DataFrame:
         last = markers[-1].batch if markers else -1
-        found = self._load(f"{self.root}/{name}")
-        if found is None:
+        generation = self.generation()
+        upto = generation.upto if generation else -1
+        parts = [self._load(f"{self.root}/{name}")]
+        if parts[0] is not None:
+            batch = F.col("batch")
+            parts[0] = parts[0].where((batch > upto) & (batch <= last)).drop("batch")
+        if generation:
+            place = f"{self.root}/{COMPACTED}/{name}/generation={generation.number}"
+            parts.append(self._load(place))
+        found = [part for part in parts if part is not None]
+        if not found:
             empty = self.spark.createDataFrame([], EVENTS)
             return empty if name == "events" else TABLES[name].make(empty)
-        return found.where(F.col("batch") <= last).drop("batch")
+        return reduce(DataFrame.unionByName, found)
+
+    def generation(self) -> Generation | None:
+        """The latest compaction."""
+        found = self._load(f"{self.root}/{GENERATIONS}", _GENERATION)
+        rows = [] if found is None else found.collect()
+        return max((Generation(row.generation, row.upto) for row in rows), default=None)
+
+    def complete_generation(self, generation: Generation) -> None:
+        """Say that a compaction counts."""
+        row = self.spark.createDataFrame([(generation.upto,)], "upto bigint")
+        path = f"{self.root}/{GENERATIONS}/generation={generation.number}"
+        row.coalesce(1).write.format(self.format).mode("overwrite").save(path)
 
     def state(self, name: str, markers: list[Marker]) -> DataFrame:
         """The events that wait for a later batch."""
-        batch = next((each.batch for each in reversed(markers) if name in each.states), None)
+        batch = _state_batch(name, markers)
         if batch is None:
             return self.spark.createDataFrame([], EVENTS)
-        path = f"{self.root}/_state/{name}/batch={batch}"
+        path = f"{self.root}/{STATE}/{name}/batch={batch}"
         return self.spark.read.format(self.format).schema(EVENTS).load(path)
+
+    def state_batch(self, name: str) -> int | None:
+        """The batch that last wrote a table's state."""
+        return _state_batch(name, self.markers())
 
     def markers(self) -> list[Marker]:
         """Every complete batch, oldest first."""
@@ -141,6 +181,10 @@ class Tables:
         try:
             return reader.load(path)
         except AnalysisException as error:
-            if error.getCondition() == "PATH_NOT_FOUND":
-                return None
+            if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+                return None  # nothing there, or a directory that compaction emptied
             raise
+
+
+def _state_batch(name: str, markers: list[Marker]) -> int | None:
+    return next((each.batch for each in reversed(markers) if name in each.states), None)

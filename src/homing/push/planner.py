@@ -56,7 +56,7 @@ SPREAD_PARTS = 64
 Ints = NDArray[np.int64]
 
 
-class _Tile(msgspec.Struct, frozen=True):
+class TileLoad(msgspec.Struct, frozen=True):
     """What a tile holds and is asked, in numbers of the sample."""
 
     subscriptions: int
@@ -248,13 +248,13 @@ def make_plan(
     return Plan(epoch, tuple(built)), Forecast(held / len(subscriptions), busy, len(built))
 
 
-def _lend(owners: list[list[str]], tiles: Sequence[_Tile]) -> tuple[list[list[str]], float]:
+def _lend(owners: list[list[str]], tiles: Sequence[TileLoad]) -> tuple[list[list[str]], float]:
     """Give busy tiles further owners among the quiet, for as long as the busiest gains by it.
 
     A tile's publications go to whichever of its owners is least busy, so load spreads over them
     like water. But an owner of two tiles searches the subscriptions of both every time.
     """
-    best, best_busy = owners, _spread(owners, tiles)
+    best, best_busy = owners, spread(owners, tiles)
     busy = best_busy
     for _ in range(int(LENT * len(owners))):
         worst = max(busy, key=lambda node: busy[node])
@@ -265,7 +265,7 @@ def _lend(owners: list[list[str]], tiles: Sequence[_Tile]) -> tuple[list[list[st
             break
         quiet = min(others, key=lambda node: (busy[node], node))
         owners = [[*nodes, quiet] if n == tile else nodes for n, nodes in enumerate(owners)]
-        busy = _spread(owners, tiles)
+        busy = spread(owners, tiles)
         if max(busy.values()) < max(best_busy.values()):
             best, best_busy = owners, busy
     return best, max(best_busy.values()) / _mean(best_busy)
@@ -275,7 +275,7 @@ def _mean(busy: Mapping[str, float]) -> float:
     return max(sum(busy.values()) / len(busy), 1e-9)
 
 
-def _spread(owners: Sequence[Sequence[str]], tiles: Sequence[_Tile]) -> dict[str, float]:
+def spread(owners: Sequence[Sequence[str]], tiles: Sequence[TileLoad]) -> dict[str, float]:
     """How busy each matcher is once every tile's publications went to its least busy owners."""
     held = dict.fromkeys((node for nodes in owners for node in nodes), 0.0)
     for tile, nodes in zip(tiles, owners, strict=True):
@@ -289,14 +289,14 @@ def _spread(owners: Sequence[Sequence[str]], tiles: Sequence[_Tile]) -> dict[str
     return busy
 
 
-def _find_trees(sample: _Sample, trees: int, places: int) -> tuple[list[_Grown], list[_Tile]]:
+def _find_trees(sample: _Sample, trees: int, places: int) -> tuple[list[_Grown], list[TileLoad]]:
     """The most even trees of all rounds, and their tiles."""
     attributes = range(len(sample.names))
     everything = np.arange(sample.events.shape[1], dtype=np.int64)
     chosen = np.arange(sample.lows.shape[1], dtype=np.int64) % trees
     prices = [1.0] * trees
     grown: list[_Grown] = []
-    found: list[tuple[list[_Grown], list[_Tile]]] = []
+    found: list[tuple[list[_Grown], list[TileLoad]]] = []
     for number in range(EXPLORE + SETTLE):
         settling = number >= EXPLORE
         previous, grown = grown, []
@@ -313,7 +313,7 @@ def _find_trees(sample: _Sample, trees: int, places: int) -> tuple[list[_Grown],
     return min(found, key=lambda option: max(tile.load for tile in option[1]))
 
 
-def _prices(prices: Sequence[float], by_tree: Sequence[Sequence[_Tile]]) -> list[float]:
+def _prices(prices: Sequence[float], by_tree: Sequence[Sequence[TileLoad]]) -> list[float]:
     """Dearer where tiles are busier than elsewhere; the root keeps it from swinging."""
     busy = [sum(tile.load for tile in tiles) / len(tiles) for tiles in by_tree]
     mean = max(sum(busy) / len(busy), 1e-9)
@@ -322,7 +322,7 @@ def _prices(prices: Sequence[float], by_tree: Sequence[Sequence[_Tile]]) -> list
     ]
 
 
-def _weigh(sample: _Sample, grown: Sequence[_Grown]) -> tuple[Ints, list[list[_Tile]]]:
+def _weigh(sample: _Sample, grown: Sequence[_Grown]) -> tuple[Ints, list[list[TileLoad]]]:
     """Who chooses which tree, and what every tile then holds."""
     leaves = [list(_leaves(sample, tree)) for tree in grown]
     counts = np.zeros((len(grown), sample.lows.shape[1]))
@@ -331,7 +331,7 @@ def _weigh(sample: _Sample, grown: Sequence[_Grown]) -> tuple[Ints, list[list[_T
             counts[number, subs] += grown[number].price
     chosen: Ints = np.argmin(counts, axis=0)
     return chosen, [
-        [_Tile(int(np.count_nonzero(chosen[subs] == number)), events) for subs, events in tiles]
+        [TileLoad(int(np.count_nonzero(chosen[subs] == number)), events) for subs, events in tiles]
         for number, tiles in enumerate(leaves)
     ]
 
