@@ -9,15 +9,17 @@ in the run, which takes about a minute and uses free ports.
 Examples:
   homing demo
   homing demo --requests 50000 --no-spark
-  homing demo --data demo-data          # keep journals and tables to look into
+  homing demo --data demo-data          # journals and tables stay to look into
+  homing demo --keep                    # and a fabric with its dashboard stays up
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +31,7 @@ from rich.progress import Progress
 from homing.cli.checkup import find_java
 from homing.cli.outcome import FAILED, OK
 from homing.cli.verb import verb
+from homing.demo.keep import Kept, live
 from homing.demo.ledger import balance
 from homing.demo.push_stage import PushStage
 from homing.demo.pushes import push
@@ -56,6 +59,7 @@ async def demo(
     spark: Annotated[bool, Parameter(help="run the pipeline too", negative="--no-spark")] = True,
     data: Annotated[Path | None, Parameter(help="keep journals here; else they go")] = None,
     report: Annotated[Path | None, Parameter(help="where the report goes")] = None,
+    keep: Annotated[bool, Parameter(help="leave a fabric up, with its dashboard")] = False,
 ) -> int:
     """Run the demo."""
     page = report or Path(tempfile.gettempdir()) / "homing-demo.html"
@@ -68,7 +72,9 @@ async def demo(
         whole &= _audit(console, journals)
         if spark:
             whole &= await _examine(console, journals, page)
-    console.print("\nnothing was lost" if whole else "\n[red]something was lost[/]")
+        console.print("\nnothing was lost" if whole else "\n[red]something was lost[/]")
+        if keep:
+            await _keep(console, journals)
     return OK if whole else FAILED
 
 
@@ -100,6 +106,19 @@ def _audit(console: Console, directory: Path) -> bool:
     ledger = balance(directory)
     print_ledger(console, ledger)
     return ledger.balances
+
+
+async def _keep(console: Console, directory: Path) -> None:
+    """A fabric with some life on it, until interrupted."""
+    with logging_to("critical"):
+        async with Kept(directory / "kept", directory / "tables") as kept:
+            console.print(
+                f"\n[bold]Kept[/]  paris with a dashboard, lyon as its peer; Ctrl-C ends it\n"
+                f"  dashboard  {kept.page}  token {kept.token}\n"
+                f"  try        homing request quote hello{kept.flag}"
+            )
+            with suppress(asyncio.CancelledError):  # Ctrl-C is how this ends
+                await live(kept)
 
 
 def _bars(console: Console) -> Progress:

@@ -14,7 +14,7 @@ from homing.demo.stage import environment, free_ports
 from homing.node.supervisor import Supervisor
 from homing.push.tokens import Keyring
 
-PLUGS = ("publishers", "dispatcher", "connector", "subscribers")
+PLUGS = ("publishers", "status", "dispatcher", "connector", "subscribers")
 ROLES = ("connector", "dispatcher", "matcher")
 
 

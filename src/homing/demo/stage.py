@@ -35,7 +35,7 @@ class Stage:
         self.sites: dict[str, Site] = {}
 
     async def __aenter__(self) -> Self:
-        ends = {name: _free_endpoints() for name in SITES}
+        ends = {name: free_endpoints() for name in SITES}
         for name in SITES:
             self.sites[name] = self._start_broker(name, ends)
         await self._supervisor.ready()
@@ -80,7 +80,8 @@ class Stage:
         self._supervisor.start(name, words, environment())
 
 
-def _free_endpoints() -> dict[str, str]:
+def free_endpoints() -> dict[str, str]:
+    """A free port of this machine for every plug of a broker."""
     ports = free_ports(len(PLUGS))
     return {plug: f"tcp://127.0.0.1:{port}" for plug, port in zip(PLUGS, ports, strict=True)}
 

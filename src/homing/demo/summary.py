@@ -11,7 +11,7 @@ from homing.demo.ledger import Ledger
 from homing.demo.pushes import Pushes
 from homing.demo.requests import BUSY, IN_FLIGHT, VICTIM, Requests, workers
 from homing.demo.stage import SITES
-from homing.demo.tables import Findings
+from homing.demo.tables import MATCHERS, Findings
 
 
 def print_requests(console: Console, seen: Requests) -> None:
@@ -79,6 +79,11 @@ def print_findings(console: Console, found: Findings, report: Path) -> None:
         table.add_row(
             "service level", f"{service}: {requests:,} requests, {errors:,} errors, {times}"
         )
+    table.add_row(
+        "plan",
+        f"for {MATCHERS} matchers: {found.tiles} tiles, {found.copies:.2f} copies of a subscription, "
+        f"busiest / mean {found.busiest:.2f}",
+    )
     table.add_row("report", str(report))
     console.print("\n[bold]Pipeline[/]  Spark over the same journals")
     console.print(table)

@@ -1,4 +1,4 @@
-"""The Spark pipeline over the demo's journals: tables, ledger, service levels, a report.
+"""The Spark pipeline over the demo's journals: tables, ledger, service levels, a plan, a report.
 
 A program of its own (`python -m homing.demo.tables JOURNALS REPORT`, findings as JSON on its standard
 output), so that what Spark has to say on the way stays off the demo's screen.
@@ -17,6 +17,10 @@ from msgspec import Struct
 
 from homing.clock import SystemClock
 from homing.errors import PipelineError
+from homing.node.runs import Run, note_run
+
+MATCHERS = 4
+"""For whom the plan is made: as many as a city with a few million watchers might have."""
 
 # A small local session: the demo's journals are small, and two partitions start fastest.
 SETTINGS = {
@@ -34,12 +38,16 @@ class Findings(Struct):
     totals: dict[str, int]
     problems: dict[str, int]
     levels: list[tuple[str, int, int, float, float]]  # service, requests, errors, p50, p99 in µs
+    tiles: int  # of a placement plan for MATCHERS matchers
+    copies: float  # of a subscription, on the mean
+    busiest: float  # matcher, over the mean
 
 
 def examine(journals: Path, report: Path) -> Findings:
     """Ingest, audit, measure and write the report."""
-    from homing.pipeline import ingest, ledger, slo
+    from homing.pipeline import ingest, ledger, plan, slo
     from homing.pipeline import report as page
+    from homing.pipeline.match import as_of
     from homing.pipeline.session import connect
     from homing.pipeline.tables import Tables
 
@@ -51,10 +59,38 @@ def examine(journals: Path, report: Path) -> Findings:
         audit = ledger.run(tables)
         minutes = slo.run(tables).select("service", "requests", "errors", "p50_us", "p99_us")
         levels = [(row[0], row[1], row[2], row[3], row[4]) for row in minutes.collect()]
+        publications = tables.read("publications")
+        subscriptions = as_of(tables.read("subscriptions"), None)
+        matchers = plan.names(str(MATCHERS))
+        made, _ = plan.make(1, matchers, publications, subscriptions)
+        laid = plan.tiles(publications, subscriptions, made)
+        even = plan.balance(made, matchers, laid, subscriptions.count(), publications.count())
         page.write(tables, report)
     finally:
         spark.stop()
-    return Findings(SystemClock.monotonic() - start, audit.totals, audit.problems, levels)
+    found = Findings(
+        SystemClock.monotonic() - start,
+        audit.totals,
+        audit.problems,
+        levels,
+        even.tiles,
+        even.copies,
+        even.max_over_mean,
+    )
+    _note(journals / "tables", found)
+    return found
+
+
+def _note(tables: Path, found: Findings) -> None:
+    """Leave the findings where a dashboard looks for them."""
+    off = ", ".join(f"{count:,} {problem}" for problem, count in found.problems.items())
+    results = {
+        "ledger": (off or "nothing lost, doubled, orphaned or late", not off),
+        "slo": (f"{len(found.levels):,} minutes of services", True),
+        "plan": (f"{found.tiles} tiles, busiest / mean {found.busiest:.2f}", True),
+    }
+    for job, (result, well) in results.items():
+        note_run(str(tables), Run(job, SystemClock.wall(), found.seconds, result, well))
 
 
 async def examine_apart(journals: Path, report: Path) -> Findings:

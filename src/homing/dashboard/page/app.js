@@ -40,7 +40,7 @@ const CHARTS = {
   "chart-requests": { lines: ["accepted", "answered"], show: count, read: rates("homing_service_accepted_total", "homing_service_answered_total") },
   "chart-latency": { lines: ["median", "99 %"], show: time, read: times("homing_service_request_seconds") },
   "chart-push": { lines: ["publications", "deliveries"], show: count, read: rates("homing_push_publications_total", "homing_push_deliveries_total") },
-  "chart-deliver": { lines: ["median", "99 %"], show: time, read: times("homing_push_deliver_seconds") },
+  "chart-deliver": { lines: ["median", "99 %"], show: time, read: times("homing_push_publish_seconds") },
   "chart-journal": { lines: ["events", "not yet durable"], show: count, read: (f) => [f.rates.homing_journal_events_total || 0, f.gauges.homing_journal_lag || 0] },
   "chart-waiting": { lines: ["waiting", "running"], show: count, read: (f) => [f.gauges.homing_service_waiting || 0, f.gauges.homing_service_running || 0] },
 };
