@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import homing
 from homing.errors import Failed, LinkError, Malformed
+from homing.service.station import INLINE_A_TURN
 from homing.wire import mdp
 from homing.wire.frames import pack, unpack
 from homing.wire.mdp_messages import Dialect
@@ -56,6 +58,35 @@ async def test_functions_run_where_they_are_told_to() -> None:
             assert all(name.startswith("homing-worker") for name in names)
             assert await client.request("inline", returns=str) == threading.main_thread().name
             assert await client.request("process", returns=int) != os.getpid()
+
+
+@on_loop
+async def test_inline_functions_leave_the_loop_its_turns() -> None:
+    """Many requests in one chunk: heartbeats and the first answers go out between them."""
+    turns = 0
+    seen: Counter[int] = Counter()
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with broker() as running:
+        worker = homing.Worker(running.localbe)
+
+        @worker.service("echo", concurrency=100, run="inline")
+        def echo(body: bytes) -> bytes:
+            seen[turns] += 1
+            return body
+
+        async with serving(worker), client_of(running) as client:
+            counting = asyncio.ensure_future(count())
+            bodies = [b"%d" % number for number in range(100)]
+            assert [each async for each in client.map("echo", bodies, in_flight=100)] == bodies
+            counting.cancel()
+    assert sum(seen.values()) == 100
+    assert max(seen.values()) <= INLINE_A_TURN
 
 
 @on_loop

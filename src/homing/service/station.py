@@ -31,6 +31,11 @@ _log = logging.getLogger("homing.worker")
 
 # A reason is a line for people, not a traceback.
 _MAX_REASON = 200
+# Requests served on the spot before the loop has its turn: two halves of a credit of 16 keep
+# both the worker and the broker at work.
+INLINE_A_TURN = 8
+# Heartbeats and the like that may come with a full credit of requests: they are rare.
+CONTROL = 64
 _END = object()
 _REPORT_LOCAL = prefix((b"", b"MDPW0X", mdp.W_REPORT_LOCAL))
 
@@ -121,6 +126,8 @@ class Station:
         self._beat: asyncio.TimerHandle | None = None
         self._spoke = False
         self._last_words: list[bytes] | None = None  # a list once we are stopping
+        self._inbox: list[bytes] = []  # what came and has not been begun
+        self._busy = False  # the rest of the inbox waits for the loop's next turn
         self._inline = serve.way == "inline" and not serve.parted
 
     # -- its life ---------------------------------------------------------------------------
@@ -151,6 +158,7 @@ class Station:
         """Connected: announce."""
         self._session += 1
         self._held = 0
+        self._inbox = []
         self._announced = False
         self._announce()
 
@@ -169,6 +177,7 @@ class Station:
     def lost(self, error: HomingError) -> None:
         """Disconnected: what is under way will be answered by somebody else."""
         self._session += 1
+        self._inbox = []
         self._announced = False
         if self._beat is not None:
             self._beat.cancel()
@@ -192,13 +201,31 @@ class Station:
 
     def received(self, images: list[bytes]) -> None:
         """Requests, heartbeats, and the broker's wish to part."""
+        self._inbox += images
+        if len(self._inbox) > self._credit + CONTROL:
+            self._lifeline.drop(f"the broker sent more than {self._credit} requests at once")
+        elif not self._busy:
+            self._work_off()
+
+    def _work_off(self) -> None:
+        """Take what came; of work done on the spot only a few pieces a turn of the loop.
+
+        So the first answers leave, and heartbeats go out, while the last are still being made.
+        """
+        self._busy = False
         if self._last_words is not None:
-            return  # the broker will see our DISCONNECT and give these to others
+            self._inbox.clear()  # the broker will see our DISCONNECT and give these to others
+            return
+        at_once = INLINE_A_TURN if self._inline else len(self._inbox)
+        images, self._inbox = self._inbox[:at_once], self._inbox[at_once:]
         try:
             for image in images:
                 self._take(image)
         except RemoteProtocolError as error:
             self._lifeline.drop(f"the broker sent what is no request: {error}")
+        if self._inbox:
+            self._busy = True
+            asyncio.get_running_loop().call_soon(self._work_off)
 
     def _take(self, image: bytes) -> None:
         head = self._request
