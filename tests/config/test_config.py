@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,6 +145,21 @@ def test_settings_that_contradict_each_other(values: dict[str, Any], problem: st
         return
     with pytest.raises(ConfigError, match=problem):
         merge(givens)
+
+
+def test_lists_whose_items_have_commas_are_json() -> None:
+    members = [
+        "matcher:00000000000000a1@status=h:1,publishers=h:2",
+        "dispatcher:00000000000000d1@nodes=h:3",
+    ]
+    text = msgspec.json.encode(members).decode()
+    assert merge([Given("cluster.members", text, "test")]).cluster.members == tuple(members)
+    assert merge([Given("service.group", "[::1]:5561, h:1", "test")]).service.group == (
+        "[::1]:5561",
+        "h:1",
+    )
+    with pytest.raises(ConfigError, match=r"cluster\.members"):
+        merge([Given("cluster.members", '["unfinished', "test")])
 
 
 def test_lists_from_text_and_from_toml(tmp_path: Path) -> None:

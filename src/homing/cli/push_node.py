@@ -33,6 +33,7 @@ class NodeFlags:
         from homing.node.fleet import Fleet
         from homing.node.host import Host
         from homing.node.logs import logging_to
+        from homing.node.place import claim_data
         from homing.node.run import run_node
 
         config = flags.load(
@@ -43,6 +44,7 @@ class NodeFlags:
                 **(given or {}),
             }
         )
+        claim_data(config)
         node = push.node_identity(config, kind, self.id)
 
         fleet = Fleet(config)

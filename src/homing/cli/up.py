@@ -1,18 +1,22 @@
 """Run a whole fabric here: broker, push plane, journal and dashboard, in one process.
 
 Needs no other service. Ctrl-C or SIGTERM drains it. The token it prints lets the dashboard send
-requests and publications; without it the page only looks.
+requests and publications; without it the page only looks. With --cluster several such processes
+run as one fabric: brokers are peers, matchers form a ring, and where there is a `serf` to run they
+know each other through Serf.
 
 Examples:
   homing up
   homing up --data ./homing-data --port-offset 100
   homing up --config homing.toml
+  homing up --cluster 3
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import secrets
 import sys
 from collections.abc import AsyncIterator
@@ -35,6 +39,13 @@ def up(
     data: Annotated[str | None, Parameter(help="directory for journals, ids and keys")] = None,
     port_offset: Annotated[int | None, Parameter(help="added to every default port")] = None,
     name: Annotated[str | None, Parameter(help="the broker's name")] = None,
+    cluster: Annotated[
+        int | None, Parameter(help="run this many nodes (2 to 9) as one fabric")
+    ] = None,
+    serf: Annotated[
+        bool | None,
+        Parameter(help="cluster: know each other through Serf", negative="--no-serf"),
+    ] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Run everything until it is told to stop."""
@@ -54,7 +65,12 @@ def up(
     claim_data(config)
     raise_file_limit()
     with logging_to(config.node.log_level, config.node.log_format, sys.stderr):
-        return run(_live(config))
+        if cluster is None:
+            return run(_live(config))
+        from homing.cli.up_cluster import live_cluster
+
+        given["dashboard.token"] = config.dashboard.token or None
+        return run(live_cluster(cluster, flags, given, serf))
 
 
 async def _live(config: Config) -> int:
@@ -62,6 +78,10 @@ async def _live(config: Config) -> int:
     from homing.node.run import Ending, calm_collector
     from homing.node.up import Nodes
 
+    if config.dashboard.enabled:
+        # Before the matcher starts to load its kernels beside us, which makes imports slow.
+        importlib.import_module("homing.dashboard.app")
+        importlib.import_module("homing.dashboard.fabric")
     nodes = Nodes(config)
     ending = Ending()
     try:

@@ -119,6 +119,13 @@ def _unknown(given: Given) -> str:
     return f"{what} {given.name}" + (f"; did you mean {close[0]}?" if close else "")
 
 
+def _parts(text: str) -> Any:
+    """A list as text: with commas between, or as JSON where items have commas themselves."""
+    if text.lstrip().startswith('["'):
+        return msgspec.json.decode(text)
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def _convert(setting: Setting, value: Any) -> Any:
     """`value` in the setting's type; text is read as its unit, list or number."""
     if isinstance(value, str):
@@ -129,7 +136,7 @@ def _convert(setting: Setting, value: Any) -> Any:
         elif setting.endpoint:
             value = units.check_endpoint(value)
         elif setting.is_list:
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = _parts(value)
         elif setting.bare_type in (int, bool):
             return msgspec.convert(value, setting.type, strict=False)
     if isinstance(value, tuple):

@@ -15,7 +15,7 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from homing.clock import SystemClock
@@ -159,10 +159,13 @@ class Supervisor:
         child = self.children[name] = Child(name, argv, env, self._watch)
         return child
 
-    async def ready(self, seconds: float = READY_SECONDS) -> None:
-        """Wait until every child is ready; Unavailable names those that are not."""
-        await asyncio.gather(*(self._ready(child, seconds) for child in self.children.values()))
-        late = [child for child in self.children.values() if not child.ready.is_set()]
+    async def ready(
+        self, seconds: float = READY_SECONDS, *, names: Collection[str] | None = None
+    ) -> None:
+        """Wait until every child is ready, or those named; Unavailable names those that are not."""
+        awaited = [c for name, c in self.children.items() if names is None or name in names]
+        await asyncio.gather(*(self._ready(child, seconds) for child in awaited))
+        late = [child for child in awaited if not child.ready.is_set()]
         if late:
             told = ", ".join(f"{child.name} (exit code {child.exit_code})" for child in late)
             raise Unavailable(f"not ready: {told}")
@@ -173,10 +176,10 @@ class Supervisor:
         for wait in waits:
             wait.cancel()
 
-    async def stop(self) -> None:
-        """End every child, all at the same time."""
-        children = list(self.children.values())
-        self.children.clear()
+    async def stop(self, *, names: Collection[str] | None = None) -> None:
+        """End every child, or those named, all at the same time."""
+        ending = [name for name in self.children if names is None or name in names]
+        children = [self.children.pop(name) for name in ending]
         await asyncio.gather(*(child.stop(self._stop_seconds) for child in children))
 
     async def __aenter__(self) -> Supervisor:

@@ -10,13 +10,16 @@ from collections.abc import Callable
 
 from homing.config import Config
 from homing.node.broker import start_broker
+from homing.node.fleet import Fleet
 from homing.node.host import Host
 from homing.node.push import node_identity, start_connector, start_dispatcher, start_matcher
 
 PUSH_RECONNECT = (0.01, 0.1)
 """Neighbours in one process are back at once or not at all."""
+MEMBER = "node"
+"""Under this name the id of a process that is one member of a cluster is kept."""
 
-Start = Callable[[Host, Config, bytes], dict[str, str]]
+Start = Callable[[Host, Config, bytes, Fleet], dict[str, str]]
 
 
 class Nodes:
@@ -24,6 +27,7 @@ class Nodes:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.fleet = Fleet(config)
         self.hosts: dict[str, Host] = {}
         self.endpoints: dict[str, dict[str, str]] = {}
 
@@ -33,17 +37,32 @@ class Nodes:
         self.endpoints["broker"] = start_broker(host, self.config)
         if push:
             # Listeners before those who dial them, so that no dial has to be repeated.
-            self._push("connector", start_connector)
+            self._push("connector", _start_connector)
             self._push("dispatcher", start_dispatcher)
-            self._push("matcher", start_matcher)
         if push and authority:
             from homing.node.authority import start_authority  # brings a web server
 
             self._push("authority", start_authority)
+        if push:
+            # Last: its kernels are loaded in the background and would make all others late.
+            self._push("matcher", start_matcher)
+            self._join()
 
     def _push(self, role: str, start: Start) -> None:
         host = self._host(role, Host(reconnect=PUSH_RECONNECT))
-        self.endpoints[role] = start(host, self.config, node_identity(self.config, role, None))
+        self.endpoints[role] = start(host, self.config, self._identity(role), self.fleet)
+
+    def _identity(self, role: str) -> bytes:
+        """In a cluster this process is one member with one id; alone each role has its own."""
+        cluster = self.config.cluster
+        shared = cluster.membership == "serf" or cluster.members
+        return node_identity(self.config, MEMBER if shared else role, None)
+
+    def _join(self) -> None:
+        if self.fleet.dynamic:
+            nodes = {role: self._identity(role) for role in self.hosts if role != "broker"}
+            ends = {p: end for role in nodes for p, end in self.endpoints[role].items()}
+            self.fleet.start(nodes, ends)
 
     def _host(self, role: str, host: Host) -> Host:
         self.hosts[role] = host
@@ -56,6 +75,7 @@ class Nodes:
 
     async def drain(self, deadline: float) -> None:
         """Those who take work in first, those who deliver it last."""
+        await self.fleet.withdraw()
         for role in ("authority", "broker", "matcher", "dispatcher", "connector"):
             if role in self.hosts:
                 await self.hosts[role].drain(deadline)
@@ -64,3 +84,7 @@ class Nodes:
         """End at once."""
         for host in self.hosts.values():
             host.stop()
+
+
+def _start_connector(host: Host, config: Config, node: bytes, _: Fleet) -> dict[str, str]:
+    return start_connector(host, config, node)
