@@ -209,6 +209,12 @@ class Journal(Struct, frozen=True, kw_only=True):
     segment_age: Annotated[
         float, seconds("a quiet segment is sealed after this long, so that Spark sees it", 0.1)
     ] = 60.0
+    seal_interval: Annotated[
+        float,
+        seconds(
+            "finished segments get their Parquet copy this often, by a child process; 0: never", 0
+        ),
+    ] = 300.0
     retain_bytes: Annotated[
         int, size("oldest sealed segments go first once the journal is larger", MIB)
     ] = 10 * GIB

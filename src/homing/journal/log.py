@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -31,6 +32,7 @@ from homing.journal.segment import (
 _log = logging.getLogger(__name__)
 
 SUFFIX = ".hj"
+COPY_SUFFIX = ".parquet"  # the same in columns (homing.journal.sealing): it goes with its segment
 # [kind, at] alone. What is cut off may have been read by someone, so its numbers are not given
 # out again: the next one is beyond any that can have been in there.
 _LEAST_EVENT_BYTES = 11
@@ -255,9 +257,9 @@ class Log:
     def _remove(self, name: str) -> bool:
         """Housekeeping never stops the journal: what cannot be removed is said and stays."""
         try:
-            self.disk.remove(name)
-        except FileNotFoundError:
-            return True
+            for each in (name, name.removesuffix(SUFFIX) + COPY_SUFFIX):
+                with suppress(FileNotFoundError):
+                    self.disk.remove(each)
         except OSError as error:
             _log.warning("retention cannot remove %s: %s", name, error)
             return False

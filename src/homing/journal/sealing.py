@@ -2,13 +2,16 @@
 
 A copy for Spark and anyone else who reads columns; the segment stays the record until
 retention takes both. Written whole under another name, synced, then renamed, so that a file
-called `.parquet` is always complete. Run it as `homing journal seal`, apart from the node:
-it would cost the event loop's process a core's worth of interpreter time.
+called `.parquet` is always complete. Nodes run `python -m homing.journal.sealing DIRECTORY` now
+and then (homing.node.sealer), people `homing journal seal`: never the node's own process, as it
+would cost the event loop a core's worth of interpreter time.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments
 # Events in a row group: large enough to compress and scan well, small enough for a reader's
 # memory and for the minimum and maximum of `at` and `number` to be worth something.
 ROW_GROUP = 131_072
+NICENESS = 19  # only when nobody else wants the processor
+_log = logging.getLogger(__name__)
 
 
 def unsealed(directory: Path, on_damage: OnDamage = strict) -> list[Segment]:
@@ -68,3 +73,14 @@ def _row_groups(segment: Segment, on_damage: OnDamage) -> Iterator[pa.RecordBatc
             gathered, size = [], 0
     if gathered:
         yield batch(segment.header.node, gathered)
+
+
+def main(directory: str) -> None:
+    """What a node's child does: seal everything that can be, at the lowest priority."""
+    os.nice(NICENESS)
+    for path in seal_all(Path(directory), lambda damage: _log.warning("%s", damage)):
+        _log.info("sealed %s", path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -13,6 +13,7 @@ from homing.journal.reader import read
 from homing.journal.writer import open_journal
 from homing.node.checkpoint import read_checkpoint
 from homing.node.host import Host
+from homing.node.sealer import Sealer
 
 CHECKPOINT = "checkpoint"
 """A role's state, beside its segments."""
@@ -33,8 +34,10 @@ def start_journal(
     `at_least`: seconds between commits at a node where nobody waits for them.
     """
     settings = config.journal
+    directory = journal_directory(config, role, name)
+    sealer = Sealer(directory, settings.seal_interval) if settings.seal_interval else None
     journal = open_journal(
-        journal_directory(config, role, name),
+        directory,
         node,
         post=host.loop.call_soon_threadsafe,
         on_durable=host.durable,
@@ -47,7 +50,10 @@ def start_journal(
             retain_bytes=settings.retain_bytes,
             retain_age=settings.retain_age,
         ),
+        on_sealed=sealer.finished if sealer else None,
     )
+    if sealer:
+        sealer.start(host)
     host.journal_writer = journal
     journal.append(NodeStarted(host.now(), role.encode(), name.encode()))
 
