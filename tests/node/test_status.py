@@ -185,7 +185,13 @@ def test_every_node_tells_its_figures(role: str, tmp_path: Path) -> None:
         names = {name.partition("{")[0] for name in _metrics(ends)}
     own: tuple[str, ...] = {
         "broker": ("homing_service_",),
-        "matcher": ("homing_push_subscriptions", "homing_push_unsettled"),
+        "matcher": (
+            "homing_push_subscriptions",
+            "homing_push_unsettled",
+            "homing_push_tiles",
+            "homing_push_ring_share",
+            "homing_push_asked_total",
+        ),
         "dispatcher": (),
         "connector": ("homing_push_sessions", "homing_push_con", "homing_push_undelivered"),
     }[role]

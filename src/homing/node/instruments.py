@@ -83,6 +83,23 @@ PUBLISH_TIMES = Metric(
     "seconds",
     "From taking a publication to its delivery by every connector concerned.",
 )
+PLAN_EPOCH = Metric("homing_push_plan_epoch", "gauge", "", "Epoch of the newest plan followed.")
+TILES = Metric("homing_push_tiles", "gauge", "tiles", "Tiles a matcher can answer for.")
+MOVING = Metric(
+    "homing_push_tiles_moving", "gauge", "tiles", "Tiles a matcher is to hold and does not yet."
+)
+RING_EPOCH = Metric(
+    "homing_push_ring_epoch", "gauge", "", "Grows whenever a matcher comes or goes."
+)
+RING = Metric("homing_push_ring_matchers", "gauge", "matchers", "Matchers on the ring.")
+RING_SHARE = Metric("homing_push_ring_share", "gauge", "", "Of the ring, this matcher's part of 1.")
+ASKED = Metric(
+    "homing_push_asked_total", "counter", "questions", "Asked of other matchers, whom one is for."
+)
+TOLD = Metric("homing_push_told_total", "counter", "questions", "Answered for other matchers.")
+SURVEYS = Metric(
+    "homing_push_surveys", "gauge", "publications", "Taken, and not yet known whom they are for."
+)
 OWED = Metric(
     "homing_push_owed", "gauge", "parcels", "Not acknowledged by a connector.", ("connector",)
 )
@@ -172,6 +189,16 @@ def _broker(broker: Broker) -> Iterator[Sample]:
 def _matcher(matcher: Matcher) -> Iterator[Sample]:
     yield Sample(SUBSCRIPTIONS, (), len(matcher.table))
     yield Sample(UNSETTLED, (), len(matcher.owed))
+    share, ring = matcher.table.newest, matcher.ring
+    yield Sample(PLAN_EPOCH, (), share.plan.epoch)
+    yield Sample(TILES, (), len(share.held))
+    yield Sample(MOVING, (), matcher.table.moving)
+    yield Sample(RING_EPOCH, (), ring.epoch)
+    yield Sample(RING, (), len(ring))
+    yield Sample(RING_SHARE, (), ring.shares()[matcher.node.hex().encode()])
+    yield Sample(ASKED, (), matcher.surveys.asks)
+    yield Sample(TOLD, (), matcher.neighbours.answers)
+    yield Sample(SURVEYS, (), len(matcher.surveys))
     yield Sample(PUBLICATIONS, (), matcher.intake.taken)
     yield Sample(PUBLISH_TIMES, (), matcher.intake.times)
 
