@@ -91,7 +91,9 @@ def test_a_new_lane_is_seen_at_once() -> None:
     vocabulary.boxes(parse_fields({"colour": {"use": 1, "strval": "red"}}))
     after = shapes.row(row, vocabulary)
     assert len(after.lanes) == len(before.lanes) + 1
-    assert by_lane(after)[vocabulary.attributes["colour"].token] == vocabulary.tokens["red"]
+    assert (
+        by_lane(after)[vocabulary.attributes["colour"].token] == vocabulary.register.numbers["red"]
+    )
 
 
 def test_prefixes_have_no_shape() -> None:

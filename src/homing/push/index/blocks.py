@@ -55,14 +55,26 @@ def bury(words: Words, positions: npt.NDArray[np.int64]) -> None:
     """Kill the subscribers at these positions, as the kernel of the same name does."""
     dead_of(words)[positions] = 1
     words[at.DEADCOUNT] += np.uint64(positions.size)
+    flags, kinds = _flags(words, positions), words.view(np.uint16)
+    kinds[flags[kinds[flags] == at.PLAIN]] = at.GONE
+
+
+def revive(words: Words) -> None:
+    """Make the records agree with the dead flags, where they know of later deaths than those."""
+    positions = np.flatnonzero(dead_of(words) == 0)
+    flags, kinds = _flags(words, positions), words.view(np.uint16)
+    kinds[flags[kinds[flags] == at.GONE]] = at.PLAIN
+
+
+def _flags(words: Words, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Where the records of these subscribers' entries have their flags, in 16-bit numbers."""
     entry = np.searchsorted(entries_of(words)[:, 1], positions, side="right") - 1
     page = words[int(words[at.PAGEAT]) :][entry >> at.SLOT_BITS] + words[at.PAGE]
     dimensions = words[page + np.uint64(at.LINE)] & np.uint64(0xFFFFFFFF)
     records = page + np.uint64(at.LINE + at.HEAD) + dimensions * np.uint64(at.ROW_WORDS)
     slot = (entry & (at.SLOTS - 1)).astype(np.uint64)
-    flags = (records + slot * np.uint64(at.LINE)) * np.uint64(4) + np.uint64(at.FLAG)
-    kinds = words.view(np.uint16)
-    kinds[flags[kinds[flags] == at.PLAIN]] = at.GONE
+    flags: npt.NDArray[np.uint64] = records + slot * np.uint64(at.LINE)
+    return flags * np.uint64(4) + np.uint64(at.FLAG)
 
 
 def expanded(begin: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

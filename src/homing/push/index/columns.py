@@ -97,7 +97,7 @@ class Columns(Sequence[Mapping[str, Value]]):
         elif column.kind == "boolean" and known.token != NO_LANE:
             found.append((known.token, column.values.astype(np.float64)))
         elif column.kind == "text":
-            tokens = vocabulary.tokens
+            tokens = vocabulary.register.numbers
             if known.token != NO_LANE:
                 found.append((known.token, _each(column, lambda s: tokens.get(s, OTHER_TOKEN))))
             for length, lane in known.prefixes.items():
@@ -117,12 +117,12 @@ class Columns(Sequence[Mapping[str, Value]]):
 
 def _each(column: Column, number: Callable[[str], float]) -> Floats:
     """The number of every text, asked once for each distinct one."""
-    numbers = np.array([number(text) for text in column.texts] or [np.nan])
+    numbers = np.array([number(text) for text in column.texts] or [np.nan], np.float64)
     picked: Floats = numbers[np.minimum(column.values, len(numbers) - 1)]
     return picked
 
 
-def _prefix_token(tokens: Mapping[str, float], length: int) -> Callable[[str], float]:
+def _prefix_token(tokens: Mapping[str, int], length: int) -> Callable[[str], float]:
     return lambda text: tokens.get(text[:length], np.nan) if len(text) >= length else np.nan
 
 

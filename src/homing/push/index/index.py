@@ -21,22 +21,37 @@ from homing.push.index import kernels as compiled
 from homing.push.index import store
 from homing.push.index.blocks import Words, bury, dead_of, ids_of
 from homing.push.index.columns import Columns, columns_of
+from homing.push.index.forgetting import forget_unused
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Vocabulary
 from homing.push.index.merge import Size, choose_merge
 from homing.push.index.planner import TOLERABLE, Sample, plan_cuts
-from homing.push.index.reader import CHUNK, Found, Ids, Reader, View, as_matrix, scan_all
-from homing.push.index.stats import Stats, gathered, mentioned
+from homing.push.index.reader import (
+    CHUNK,
+    Found,
+    Ids,
+    Offsets,
+    Pending,
+    Reader,
+    View,
+    as_matrix,
+    checked,
+    in_order,
+    scan_all,
+)
+from homing.push.index.stats import Stats, gathered
 from homing.push.index.tail import BOUNDS, ENTRIES, Tail, bounds_in
 from homing.push.values import Field, Value
-
-Offsets = npt.NDArray[np.int64]
 
 MAX_ID = 2**64 - 1
 # One publication in this many is sampled for the planner.
 SAMPLE_EVERY = 16
 # How often, in publications, the plan is held against what was sampled since.
 REPLAN_EVERY = 8192
+# Seconds that long upkeep leaves to others between two of its steps.
+BREATH = 0.0001
+# Unmerged tails that a snapshot copies under the lock, 130 kB each.
+TAILS_COPIED = 4
 
 
 class Index:
@@ -64,6 +79,7 @@ class Index:
         self.totals = np.zeros(at.COUNTERS, np.int64)
         self._view = View.of([self._tail.words])
         self._work = threading.Event()
+        self._never = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
         self._background = background
@@ -153,7 +169,7 @@ class Index:
             row = reader.shapes.row(attributes, self._vocabulary)
             view, known = self._view, self._vocabulary.lanes
         ids: Ids
-        pending: npt.NDArray[np.uint64] | None
+        pending: Pending | None
         if kernels is None:
             ids, _, pending = scan_all(view, row.lanes, row.values, known)
         else:
@@ -165,7 +181,8 @@ class Index:
             self._consider_plan()
         if pending is None:
             return ids
-        return np.concatenate([ids, self._checked(pending, [attributes])[0]])
+        passed = checked(pending, [attributes], self._vocabulary.residuals)
+        return np.concatenate([ids, passed[:, 2]])
 
     def match_batch(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:
         """All matches of many publications: those of rows[i] are ids[offsets[i]:offsets[i + 1]]."""
@@ -188,7 +205,7 @@ class Index:
                 waiting += [chunk[half:], chunk[:half]]
                 continue
             self._learn(lanes, matrix)
-            offsets, sorted_ids = self._sorted(found, chunk)
+            offsets, sorted_ids = in_order(found, chunk, self._vocabulary.residuals)
             counts.append(np.diff(offsets))
             ids.append(sorted_ids)
         offsets = np.zeros(len(rows) + 1, np.int64)
@@ -238,41 +255,6 @@ class Index:
         except AttributeError:
             reader = self._local.reader = Reader()
         return reader
-
-    def _sorted(self, found: Found, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:
-        ids, owners = found.ids, found.owners
-        if len(found.pending):
-            checked = self._checked(found.pending, rows)
-            ids, owners = np.concatenate([ids, checked[0]]), np.concatenate([owners, checked[1]])
-        offsets = np.empty(len(rows) + 1, np.int64)
-        kernels = compiled.ready()
-        if kernels is None:
-            order = np.argsort(owners, kind="stable")
-            offsets[:] = np.searchsorted(owners[order], np.arange(len(rows) + 1))
-            return offsets, ids[order]
-        by_publication = np.empty(ids.size, np.uint64)
-        kernels.match.by_publication(ids, owners, ids.size, offsets, by_publication)
-        return offsets, by_publication
-
-    def _checked(
-        self, pending: npt.NDArray[np.uint64], rows: Sequence[Mapping[str, Value]]
-    ) -> tuple[Ids, npt.NDArray[np.int32]]:
-        """Those that their residual check lets through; each check is asked once a publication."""
-        passed: list[bool] = []
-        asked: dict[tuple[int, int], bool] = {}
-        for event, residual in pending[:, :2].tolist():
-            answer = asked.get((event, residual))
-            if answer is None:
-                answer = asked[event, residual] = self._passes(residual, rows[event])
-            passed.append(answer)
-        kept = pending[np.array(passed, np.bool_)]
-        return kept[:, 2], kept[:, 0].astype(np.int32)
-
-    def _passes(self, residual: int, attributes: Mapping[str, Value]) -> bool:
-        return all(
-            field.accepts(attributes[name]) if name in attributes else field.absent
-            for name, field in self._vocabulary.residuals[residual]
-        )
 
     # --- upkeep ----------------------------------------------------------------------------
 
@@ -327,17 +309,22 @@ class Index:
                 if not chosen:
                     return False
             self._merge(frozen, [paged[i] for i in chosen])
+            if self._vocabulary.size > 2 * self._vocabulary_then + 1024:
+                self._forget()
             return True
 
     def compact(self) -> None:
         """Merge everything into one block, planned for what was published lately."""
         compiled.load()
         with self._merging:
-            with self._lock:
-                self._freeze(0, 0)
-                frozen, paged = list(self._frozen), list(self._paged)
-            self._merge(frozen, paged)
-            self._forget()
+            self._compact()
+
+    def _compact(self) -> None:
+        with self._lock:
+            self._freeze(0, 0)
+            frozen, paged = list(self._frozen), list(self._paged)
+        self._merge(frozen, paged)
+        self._forget()
 
     def _stale(self, paged: list[Words]) -> list[int]:
         """The blocks whose plan has become much worse; asked once every REPLAN_EVERY."""
@@ -366,18 +353,24 @@ class Index:
             self._swap(frozen, paged, block)
         finally:
             self._removed = None
-        if self._vocabulary.size > 2 * self._vocabulary_then + 1024:
-            self._forget()
 
     def _forget(self) -> None:
-        """Drop lanes, strings and checks that no subscription mentions any more.
+        """Drop what no subscription mentions any more.
 
         Done when the vocabulary has doubled since the last time, so it costs little on average.
         """
-        with self._lock:
-            lanes, tokens, residuals = mentioned(self._view.blocks, self._vocabulary)
-            self._vocabulary.forget_all_but(lanes, tokens, residuals)
-            self._vocabulary_then = self._vocabulary.size
+        forget_unused(
+            self._vocabulary,
+            lambda: self._view.blocks,
+            self._lock,
+            self._breathe,
+            lambda: self._freeze(0, 0),
+        )
+        self._vocabulary_then = self._vocabulary.size
+
+    def _breathe(self) -> None:
+        """A moment for whoever waits for the lock or the interpreter."""
+        self._never.wait(BREATH)
 
     def _swap(self, frozen: list[Tail], paged: list[Words], block: list[Words]) -> None:
         """Put the merged block in the place of its parts, without what was removed meanwhile."""
@@ -409,17 +402,40 @@ class Index:
     # --- files and figures -----------------------------------------------------------------
 
     def snapshot(self, path: str | Path) -> None:
-        """Write everything to a file that `load` maps into memory; the old file stays until then."""
-        self.compact()
-        with self._lock:
-            store.save(Path(path), self._vocabulary, self._paged, self._silent, self._count)
+        """Write everything to a file that `load` maps into memory; the old file stays until then.
+
+        Matching and changes go on meanwhile; the file holds what was there at one moment.
+        """
+        compiled.load()
+        with self._merging:
+            self._compact()
+            while len(self._frozen) > TAILS_COPIED:
+                self._merge(list(self._frozen), [])
+            with self._lock:
+                moment = self._moment()
+            store.save(Path(path), moment, self._breathe)
+
+    def _moment(self) -> store.Moment:
+        vocabulary = self._vocabulary
+        tails = [tail.words.copy() for tail in (*self._frozen, self._tail) if len(tail)]
+        return store.Moment(
+            vocabulary,
+            len(vocabulary.register.texts),
+            list(vocabulary.residuals),
+            [store.Still.of(block) for block in self._paged],
+            tails,
+            set(self._silent),
+            self._count,
+        )
 
     @classmethod
     def load(cls, path: str | Path, *, background: bool = True, verify: bool = True) -> Index:
         """An index from a snapshot; the file is mapped, changes stay in memory."""
         index = cls(background=background)
         loaded = store.restore(Path(path), verify=verify)
-        index._vocabulary, index._paged = loaded.vocabulary, loaded.blocks
+        index._vocabulary, index._paged = loaded.vocabulary, loaded.paged
+        index._frozen = loaded.tails
+        index._recent = {number: tail for tail in loaded.tails for number in tail.positions}
         index._silent, index._count = loaded.silent, loaded.subscriptions
         index._show()
         return index

@@ -16,12 +16,13 @@ does not fit (long lists, integers beyond 2^53) gets a wider box and a residual 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import inf, nextafter
 from typing import Any
 
 from homing.push.index.kernels.layout import ALWAYS, EXCLUDE, NO_RESIDUAL
+from homing.push.index.register import Register
 from homing.push.subscription import (
     MAX_INTEGER,
     check_number,
@@ -47,7 +48,7 @@ Piece = tuple[Bound, ...]
 Box = tuple[list[float], int]
 Residual = tuple[tuple[str, Field], ...]
 
-FALSE_TOKEN, TRUE_TOKEN, OTHER_TOKEN, FIRST_TOKEN = 0.0, 1.0, 2.0, 3.0
+FALSE_TOKEN, TRUE_TOKEN, OTHER_TOKEN, FIRST_TOKEN = 0.0, 1.0, 2.0, 3
 EXACT_BELOW = 2**53
 # Boxes of one subscription: past this a residual check is cheaper than the copies.
 MAX_BOXES = 32
@@ -76,21 +77,26 @@ class Vocabulary:
 
     def __init__(self) -> None:
         self.attributes: dict[str, Attribute] = {}
-        self.tokens: dict[str, float] = {}
+        self.register = Register(FIRST_TOKEN)
         self.residuals: dict[int, Residual] = {}
         self.absences: dict[str, int] = {}
         self.lanes = ALWAYS + 1
         # Counts the changes that give names other lanes: whoever remembers lanes compares it.
         self.lanes_changed = 0
         self._free_lanes: list[int] = []
+        self._freed_lanes: list[int] = []
         self._residual_numbers: dict[Residual, int] = {}
-        self._next_token = FIRST_TOKEN
         self._next_residual = 0
+        # What subscriptions used while something is being forgotten.
+        self._names_used: set[str] | None = None
+        self._checks_used: set[int] | None = None
 
     # --- subscriptions ---------------------------------------------------------------------
 
     def boxes(self, fields: Mapping[str, Field]) -> list[Box]:
         """The boxes of a subscription, each with its residual check's number."""
+        if self._names_used is not None:
+            self._names_used.update(fields)
         plain: list[float] = []
         others: list[tuple[str, Field]] = []
         for name, field in fields.items():
@@ -103,7 +109,7 @@ class Vocabulary:
                 (low, _), (high, _) = field.numbers[0]
                 plain += (known.number, low, high)
             elif known.token != NO_LANE and _is_text(field):
-                token = self._intern(field.strings.plus[0])
+                token = self.register.number(field.strings.plus[0])
                 plain += (known.token, token, token)
             else:
                 others.append((name, field))
@@ -155,7 +161,7 @@ class Vocabulary:
         exact = True
         for value in excluded[:MAX_EXCLUDED]:
             if isinstance(value, str | bool):
-                token = self._intern(value) if isinstance(value, str) else float(value)
+                token = self.register.number(value) if isinstance(value, str) else float(value)
                 bounds.append((self._token(known) | EXCLUDE, token, token))
             elif abs(value) < EXACT_BELOW:
                 bounds.append((self._number(known) | EXCLUDE, float(value), float(value)))
@@ -169,7 +175,7 @@ class Vocabulary:
             return []
         lane = self._token(known)
         tokens = [float(bit == TRUE) for bit in (FALSE, TRUE) if field.booleans & bit]
-        tokens.extend(sorted(self._intern(text) for text in field.strings.plus))
+        tokens.extend(sorted(self.register.number(text) for text in field.strings.plus))
         runs: list[tuple[float, float]] = []
         for token in tokens:
             if runs and runs[-1][1] == token - 1:
@@ -185,11 +191,11 @@ class Vocabulary:
             lane = self._prefix_lane(known, len(prefix))
             if lane == NO_LANE:
                 return [((self._token(known), OTHER_TOKEN, inf),)], False
-            token = self._intern(prefix) if prefix else OTHER_TOKEN
+            token = self.register.number(prefix) if prefix else OTHER_TOKEN
             bounds: list[Bound] = [(lane, token, token if prefix else inf)]
             for text in strings.minus[:MAX_EXCLUDED]:
                 if text.startswith(prefix):
-                    number = self._intern(text)
+                    number = self.register.number(text)
                     bounds.append((self._token(known) | EXCLUDE, number, number))
             pieces.append(tuple(bounds))
         return pieces, exact
@@ -211,6 +217,8 @@ class Vocabulary:
             self._next_residual += 1
             self._residual_numbers[checks] = number
             self.residuals[number] = checks
+        if self._checks_used is not None:
+            self._checks_used.add(number)
         return number
 
     # --- publications ----------------------------------------------------------------------
@@ -246,9 +254,9 @@ class Vocabulary:
     def _text_row(self, text: str, known: Attribute, lanes: list[int], values: list[float]) -> None:
         if known.token != NO_LANE:
             lanes.append(known.token)
-            values.append(self.tokens.get(text, OTHER_TOKEN))
+            values.append(self.register.numbers.get(text, OTHER_TOKEN))
         for length, lane in known.prefixes.items():
-            token = self.tokens.get(text[:length])
+            token = self.register.numbers.get(text[:length])
             if token is not None and len(text) >= length:
                 lanes.append(lane)
                 values.append(token)
@@ -291,40 +299,37 @@ class Vocabulary:
         self.lanes += 1
         return self.lanes - 1
 
-    def _intern(self, text: str) -> float:
-        token = self.tokens.get(text)
-        if token is None:
-            token = self.tokens[text] = self._next_token
-            self._next_token += 1.0
-        return token
-
     # --- keeping and forgetting ------------------------------------------------------------
 
     def dump(self) -> dict[str, object]:
-        """Everything `restore` needs, in plain containers."""
+        """What `restore` needs besides the texts and the checks, in plain containers."""
         return {
             "lanes": self.lanes,
-            "free": self._free_lanes,
-            "tokens": self.tokens,
-            "next": [self._next_token, self._next_residual],
-            "residuals": [
-                [number, [[name, describe_field(field)] for name, field in checks]]
-                for number, checks in self.residuals.items()
-            ],
+            "free": [*self._free_lanes, *self._freed_lanes],
+            "next": self._next_residual,
             "attributes": {
                 name: [known.number, known.token, known.present, known.absent, known.prefixes]
                 for name, known in self.attributes.items()
             },
         }
 
+    def described_residuals(self, numbers: Sequence[int]) -> list[tuple[int, object]]:
+        """These residual checks as `restore` takes them."""
+        return [
+            (number, [(name, describe_field(field)) for name, field in self.residuals[number]])
+            for number in numbers
+        ]
+
     @classmethod
-    def restore(cls, dumped: Mapping[str, Any]) -> Vocabulary:
+    def restore(
+        cls, dumped: Mapping[str, Any], texts: list[str | None], residuals: Iterable[Any]
+    ) -> Vocabulary:
         """The vocabulary that was dumped."""
         self = cls()
         self.lanes, self._free_lanes = dumped["lanes"], dumped["free"]
-        self.tokens = dumped["tokens"]
-        self._next_token, self._next_residual = dumped["next"]
-        for number, described in dumped["residuals"]:
+        self.register = Register.restore(texts, FIRST_TOKEN)
+        self._next_residual = dumped["next"]
+        for number, described in residuals:
             checks = tuple((name, parse_field(field)) for name, field in described)
             self.residuals[number] = checks
             self._residual_numbers[checks] = number
@@ -339,34 +344,54 @@ class Vocabulary:
     @property
     def size(self) -> int:
         """How many lanes, strings and residual checks are remembered."""
-        return self.lanes - len(self._free_lanes) + len(self.tokens) + len(self.residuals)
+        return self.lanes - len(self._free_lanes) + len(self.register) + len(self.residuals)
 
-    def forget_all_but(self, lanes: set[int], tokens: Iterable[float], residuals: set[int]) -> None:
-        """Drop what no block mentions any more; freed lanes are given out again, tokens never."""
-        self.lanes_changed += 1
-        alive = set(tokens)
-        self.tokens = {text: token for text, token in self.tokens.items() if token in alive}
-        self.residuals = {n: check for n, check in self.residuals.items() if n in residuals}
-        self._residual_numbers = {check: n for n, check in self.residuals.items()}
-        for name, known in list(self.attributes.items()):
-            for kind in ("number", "token", "present", "absent"):
-                setattr(known, kind, self._kept(getattr(known, kind), lanes))
-            known.prefixes = {
-                length: lane
-                for length, lane in known.prefixes.items()
-                if self._kept(lane, lanes) != NO_LANE
-            }
-            if known.absent == NO_LANE:
-                self.absences.pop(name, None)
-            kept = (known.number, known.token, known.present, known.absent)
-            if not known.prefixes and kept == (NO_LANE,) * 4:
-                del self.attributes[name]
+    def begin_forgetting(self) -> None:
+        """From now on what subscriptions use is remembered, and not forgotten before the end."""
+        self.register.begin()
+        self._names_used = set()
+        self._checks_used = set()
 
-    def _kept(self, lane: int, lanes: set[int]) -> int:
-        if lane == NO_LANE or lane in lanes:
+    def forget_residuals(self, numbers: Iterable[int]) -> None:
+        """Drop these residual checks; their numbers are not given out again."""
+        for number in numbers:
+            if number in self.residuals and number not in (self._checks_used or ()):
+                del self._residual_numbers[self.residuals.pop(number)]
+
+    def forget_lanes(self, names: Iterable[str], alive: bytes) -> None:
+        """Drop the lanes of these attributes that are not alive, and attributes without any."""
+        for name in names:
+            known = self.attributes.get(name)
+            if known is not None and name not in (self._names_used or ()):
+                self._forget_lanes_of(name, known, alive)
+
+    def _forget_lanes_of(self, name: str, known: Attribute, alive: bytes) -> None:
+        for kind in ("number", "token", "present", "absent"):
+            setattr(known, kind, self._kept(getattr(known, kind), alive))
+        known.prefixes = {
+            length: lane
+            for length, lane in known.prefixes.items()
+            if self._kept(lane, alive) != NO_LANE
+        }
+        if known.absent == NO_LANE:
+            self.absences.pop(name, None)
+        kept = (known.number, known.token, known.present, known.absent)
+        if not known.prefixes and kept == (NO_LANE,) * 4:
+            del self.attributes[name]
+
+    def _kept(self, lane: int, alive: bytes) -> int:
+        if lane == NO_LANE or lane >= len(alive) or alive[lane]:
             return lane
-        self._free_lanes.append(lane)
+        self.lanes_changed += 1
+        self._freed_lanes.append(lane)
         return NO_LANE
+
+    def end_forgetting(self) -> None:
+        """Freed lanes and numbers may be given out: nobody reads by their old meaning any more."""
+        self._free_lanes += self._freed_lanes
+        self._freed_lanes = []
+        self._names_used = self._checks_used = None
+        self.register.end()
 
 
 def _is_range(field: Field) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import nan
 from typing import NamedTuple
 
@@ -10,12 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from homing.push.index import blocks
+from homing.push.index import kernels as compiled
 from homing.push.index.blocks import Words
 from homing.push.index.kernels import Kernels
 from homing.push.index.kernels import layout as at
+from homing.push.index.lanes import Residual
+from homing.push.index.oracle import matches
 from homing.push.index.shapes import Row, Shapes
+from homing.push.values import Value
 
 Ids = npt.NDArray[np.uint64]
+Offsets = npt.NDArray[np.int64]
+# A row for each match that a residual check must decide: publication, check, subscription.
+Pending = npt.NDArray[np.uint64]
 
 # Publications that go through the pages together: enough to share every page's trip into the
 # cache, few enough that their codes stay in it.
@@ -49,7 +56,7 @@ class Found(NamedTuple):
 
     ids: Ids
     owners: npt.NDArray[np.int32]
-    pending: npt.NDArray[np.uint64]
+    pending: Pending
 
 
 class Reader:
@@ -69,7 +76,7 @@ class Reader:
 
     def match_row(
         self, kernels: Kernels, view: View, row: Row, known_lanes: int
-    ) -> tuple[Ids, npt.NDArray[np.uint64] | None]:
+    ) -> tuple[Ids, Pending | None]:
         """The ids that match one publication, as a copy, and what needs a residual check."""
         self._call(kernels, view, *row, known_lanes)
         postponed = self._counts[at.PENDING]
@@ -138,6 +145,44 @@ class Reader:
             self._owners = np.empty(matches + matches // 2 + 1, np.int32)
         if pending > len(self._pending):
             self._pending = np.empty((pending + pending // 2, 3), np.uint64)
+
+
+def in_order(
+    found: Found, rows: Sequence[Mapping[str, Value]], residuals: Mapping[int, Residual]
+) -> tuple[Offsets, Ids]:
+    """Everything found, publication by publication, without what a residual check turns down."""
+    ids, owners = found.ids, found.owners
+    if len(found.pending):
+        passed = checked(found.pending, rows, residuals)
+        ids = np.concatenate([ids, passed[:, 2]])
+        owners = np.concatenate([owners, passed[:, 0].astype(np.int32)])
+    offsets = np.empty(len(rows) + 1, np.int64)
+    kernels = compiled.ready()
+    if kernels is None:
+        order = np.argsort(owners, kind="stable")
+        offsets[:] = np.searchsorted(owners[order], np.arange(len(rows) + 1))
+        return offsets, ids[order]
+    sorted_ids = np.empty(ids.size, np.uint64)
+    kernels.match.by_publication(ids, owners, ids.size, offsets, sorted_ids)
+    return offsets, sorted_ids
+
+
+def checked(
+    pending: Pending, rows: Sequence[Mapping[str, Value]], residuals: Mapping[int, Residual]
+) -> Pending:
+    """Those that their residual check lets through; each check is asked once a publication."""
+    passed: list[bool] = []
+    asked: dict[tuple[int, int], bool] = {}
+    for event, residual in pending[:, :2].tolist():
+        answer = asked.get((event, residual))
+        if answer is None:
+            # A check that is gone had its last subscription removed while this was under way.
+            check = residuals.get(residual)
+            answer = check is not None and matches(dict(check), rows[event])
+            asked[event, residual] = answer
+        passed.append(answer)
+    kept: Pending = pending[np.array(passed, np.bool_)]
+    return kept
 
 
 def scan_all(

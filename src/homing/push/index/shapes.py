@@ -72,7 +72,7 @@ class Shape:
         self._booleans = _picker(booleans, names) if booleans else None
         self._texts = _picker(texts, names)
 
-    def takes(self, attributes: Mapping[str, Value], tokens: Mapping[str, float]) -> bool:
+    def takes(self, attributes: Mapping[str, Value], tokens: Mapping[str, int]) -> bool:
         """Put the values in place; False if they are not of the kinds that this shape is for."""
         given = tuple(attributes.values())
         numbers = self._numbers(given)
@@ -120,7 +120,7 @@ class Shapes:
         shape = self._shapes.get(names)
         if shape is None:
             shape = self._new(names, attributes, vocabulary)
-        if shape is not None and shape.takes(attributes, vocabulary.tokens):
+        if shape is not None and shape.takes(attributes, vocabulary.register.numbers):
             return shape.row
         lanes, values = vocabulary.row(attributes)
         return Row.of(np.array(lanes, np.int32), values)

@@ -17,7 +17,6 @@ from homing.push.index.planner import Sample
 # whoever asks every second must not notice how large the index is.
 _LOOKED_AT = 1000
 _MAX_BOUNDS = 1 << 16
-_MASK = np.uint64(at.LANE_MASK)
 
 
 class AttributeStats(msgspec.Struct, frozen=True):
@@ -136,26 +135,3 @@ def _some_bounds(
         bounds.append(bound[::step])
         factors.append(np.full(len(lanes[-1]), step, np.int64))
     return np.concatenate(lanes), np.concatenate(bounds), np.concatenate(factors)
-
-
-def mentioned(
-    blocks: Sequence[Words], vocabulary: Vocabulary
-) -> tuple[set[int], set[float], set[int]]:
-    """The lanes, tokens and residual checks that any entry of these blocks uses."""
-    text_lanes = [
-        lane
-        for known in vocabulary.attributes.values()
-        for lane in (known.token, *known.prefixes.values())
-        if lane != NO_LANE
-    ]
-    lanes: set[int] = set()
-    tokens: set[float] = set()
-    residuals: set[int] = set()
-    for block in blocks:
-        lane, bound = bounds_of(block)
-        lanes.update(np.unique(lane & _MASK).tolist())
-        text = np.isin(lane & _MASK, text_lanes) & np.isfinite(bound[:, 1])
-        for low, high in np.unique(bound[text], axis=0).tolist():
-            tokens.update(float(token) for token in range(int(low), int(high) + 1))
-        residuals.update(np.unique(entries_of(block)[:-1, 2]).tolist())
-    return lanes, tokens, residuals

@@ -7,7 +7,7 @@ from struct import Struct
 
 import numpy as np
 
-from homing.push.index.blocks import Words, aligned
+from homing.push.index.blocks import Words, aligned, dead_of, ids_of
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Box
 
@@ -27,8 +27,10 @@ class Tail:
     `merged`, its subscriptions are in a paged block and what is said here no longer counts.
     """
 
-    def __init__(self, entries: int = ENTRIES, bounds: int = BOUNDS) -> None:
-        self.words = _empty_block(entries, bounds)
+    def __init__(
+        self, entries: int = ENTRIES, bounds: int = BOUNDS, words: Words | None = None
+    ) -> None:
+        self.words = _empty_block(entries, bounds) if words is None else words
         self.positions: dict[int, tuple[int, int]] = {}
         self.merged = False
         self._room = entries
@@ -42,6 +44,19 @@ class Tail:
         self._bound_at = 8 * int(self.words[at.BOUND])
         self._id_at = int(self.words[at.ID])
         self._dead_at = 8 * int(self.words[at.DEAD])
+
+    @classmethod
+    def of(cls, words: Words) -> Tail:
+        """A tail that was kept in a file; it takes nothing new."""
+        tail = cls(0, 0, words)
+        tail._used = int(words[at.ENTRIES])
+        living = np.flatnonzero(dead_of(words) == 0)
+        for entry, subscription in zip(
+            living.tolist(), ids_of(words)[living].tolist(), strict=True
+        ):
+            first, _ = tail.positions.get(subscription, (entry, 0))
+            tail.positions[subscription] = (first, entry + 1)
+        return tail
 
     def __len__(self) -> int:
         return self._used

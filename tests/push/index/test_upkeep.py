@@ -1,0 +1,155 @@
+"""Changes in the midst of forgetting and of snapshots: every pause that upkeep makes is used."""
+
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+
+import pytest
+
+from homing.push.index import Index, Oracle
+from homing.push.index import kernels as compiled
+from homing.push.index.forgetting import SLICE
+from homing.push.index.lanes import FIRST_TOKEN, Vocabulary
+from homing.push.index.register import Register
+from homing.push.subscription import parse_fields
+from homing.push.values import Field, Value
+from tests.push.index.test_index import answers, churn, compare
+
+IDS = 3000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels() -> None:
+    compiled.load()
+
+
+def texts(chance: random.Random) -> dict[str, Field]:
+    """Strings, rare names, prefixes and long lists, few enough that many are used again."""
+    name = f"n{chance.randrange(40)}"
+    text = f"text {chance.randrange(4000)}"
+    kind = chance.random()
+    if kind < 0.6:
+        return parse_fields({name: {"use": 1, "strval": text}})
+    if kind < 0.8:
+        return parse_fields({f"rare {chance.randrange(3000)}": {"use": 2, "low": 1, "high": 3}})
+    if kind < 0.85:
+        return parse_fields({name: {"use": 3, "extra": {"prefix": text}}})
+    first = 40 * chance.randrange(800)
+    listed = [f"list {first + 2 * i}" for i in range(40)]
+    return parse_fields({"n0": {"use": 3, "extra": {"in": listed}}})
+
+
+def churn_texts(index: Index, oracle: Oracle, chance: random.Random, steps: int) -> None:
+    for _ in range(steps):
+        number = chance.randrange(IDS)
+        if number in oracle and chance.random() < 0.6:
+            index.remove(number)
+            oracle.remove(number)
+        else:
+            fields = texts(chance)
+            index.replace(number, fields)
+            oracle.replace(number, fields)
+
+
+def compare_texts(index: Index, oracle: Oracle, chance: random.Random, count: int) -> None:
+    for _ in range(count):
+        row: dict[str, Value] = {f"n{i}": f"text {chance.randrange(4000)}" for i in range(40)}
+        row |= {f"rare {i}": 2 for i in range(3000)}
+        row["n0"] = f"list {40 * chance.randrange(800)}"
+        assert answers(index, row) == oracle.match(row)
+
+
+def test_what_is_used_while_others_are_forgotten_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, oracle, chance = Index(background=False), Oracle(), random.Random(1)
+    churn_texts(index, oracle, chance, 8000)
+    pauses = 0
+
+    def use_the_pause() -> None:
+        nonlocal pauses
+        pauses += 1
+        churn_texts(index, oracle, chance, 40)
+        compare_texts(index, oracle, chance, 2)
+
+    monkeypatch.setattr(index, "_breathe", use_the_pause)
+    for _ in range(3):
+        index.compact()
+        compare_texts(index, oracle, chance, 20)
+    assert pauses > 3 * 3000 // SLICE
+
+
+def test_forgetting_keeps_what_is_mentioned_and_little_else() -> None:
+    index, oracle, chance = Index(background=False), Oracle(), random.Random(2)
+    churn_texts(index, oracle, chance, 6000)
+    for number in range(IDS - 10):
+        if number in oracle:
+            index.remove(number)
+            oracle.remove(number)
+    index.compact()
+    assert index.stats().vocabulary < 10 * 50 + 40
+    before = len(index._vocabulary.register.texts)
+    churn_texts(index, oracle, chance, 500)
+    compare_texts(index, oracle, chance, 20)
+    # Numbers that were freed are given out again: churn does not make the register grow.
+    assert len(index._vocabulary.register.texts) == before
+
+
+def test_a_register_holds_back_what_it_freed_until_the_end() -> None:
+    register = Register(FIRST_TOKEN)
+    numbers = [register.number(f"text {i}") for i in range(4)]
+    assert numbers == [3, 4, 5, 6]
+    register.begin()
+    assert register.number("text 1") == 4
+    register.forget([3, 4, 5])
+    assert register.number("new") == 7
+    register.end()
+    assert sorted(register.numbers) == ["new", "text 1", "text 3"]
+    assert sorted([register.number("x"), register.number("y")]) == [3, 5]
+    again = Register.restore(list(register.texts), FIRST_TOKEN)
+    assert again.numbers == register.numbers
+    assert again.number("z") == 8
+
+
+def test_a_snapshot_holds_one_moment_though_everything_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, oracle, chance = Index(background=False), Oracle(), random.Random(3)
+    churn(index, oracle, chance, 4000, IDS)
+    moments: list[Oracle] = []
+    moment = index._moment
+
+    def use_the_pause() -> None:
+        churn(index, oracle, chance, 25, IDS)
+
+    def copied() -> object:
+        moments.append(copy.deepcopy(oracle))
+        return moment()
+
+    monkeypatch.setattr(index, "_breathe", use_the_pause)
+    monkeypatch.setattr(index, "_moment", copied)
+    index.snapshot(tmp_path / "index")
+    compare(index, oracle, chance, 40)
+    (then,) = moments
+    again = Index.load(tmp_path / "index", background=False)
+    assert len(again) == len(then)
+    compare(again, then, chance, 60)
+    churn(again, then, chance, 2000, IDS)
+    compare(again, then, chance, 40)
+    again.compact()
+    compare(again, then, chance, 40)
+
+
+def test_a_check_that_is_used_again_is_not_forgotten() -> None:
+    vocabulary = Vocabulary()
+    listed = {
+        first: parse_fields({"a": {"use": 3, "extra": {"in": [first + 2 * i for i in range(40)]}}})
+        for first in (0, 1000)
+    }
+    numbers = {first: vocabulary.boxes(fields)[0][1] for first, fields in listed.items()}
+    vocabulary.begin_forgetting()
+    vocabulary.boxes(listed[0])
+    vocabulary.forget_residuals(list(numbers.values()))
+    assert list(vocabulary.residuals) == [numbers[0]]
+    vocabulary.end_forgetting()
+    assert vocabulary.boxes(listed[1000])[0][1] not in numbers.values()
