@@ -74,9 +74,9 @@ class Matcher(PacketRole):
         plan: Plan | None = None,
         elsewhere: bool = False,
     ) -> None:
-        """`dispatchers`: None if they will be told with `meet`. `matchers`: the others' status
-        endpoints; `address`: our own, as they are told it.
+        """Of the others endpoints: dispatchers' (None: told later, with `meet`), matchers' status.
 
+        `address`: our own, as they are told it.
         `elsewhere`: take publications, journal and acknowledge them; somebody else reads the
         journal and finds whom they are for (`homing pipeline live`).
         """

@@ -31,8 +31,10 @@ class Gathering:
     __slots__ = ("awaited", "begun", "informed", "tiles", "trusted")
 
     def __init__(self, tiles: set[Tile], awaited: set[bytes], informed: bool, trusted: bool):
-        """`informed`: every dispatcher has said which connectors there are. `trusted`: an
-        earlier life held these tiles, so what an absent connector had is in our journal."""
+        """`informed`: every dispatcher has said which connectors there are.
+
+        `trusted`: an earlier life held these tiles, and our journal has what absent ones had.
+        """
         self.tiles = tiles
         self.awaited = awaited
         self.informed = informed
