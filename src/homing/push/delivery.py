@@ -130,9 +130,12 @@ class Delivery:
             session = self._connector.durable.get(client)
             if session is not None:
                 self._owe(session, storing.shared, now)
-                if identity in session.pump():
-                    sent.append(session.client)
-                self._watch(session, now)
+                if next(iter(session.waiting), None) == identity:  # nothing waits before it
+                    if session.pump()[0]:
+                        sent.append(client)
+                    self._watch(session, now)
+                else:
+                    self.pump(session, now)
         storing.shared.forget_images()
         if sent:
             self._delivered(identity, b"".join(sent), now)
@@ -237,13 +240,12 @@ class Delivery:
 
     def pump(self, session: Session, now: float) -> None:
         """Send what waits for a client, and tell the journal."""
-        again = set(session.again)
-        for identity in session.pump():
-            if identity in again:
-                self.tally.redeliveries += 1
-                self._connector.tell(Redelivered(now, identity, session.client))
-            else:
-                self._delivered(identity, session.client, now)
+        sent, again = session.pump()
+        for identity in sent:
+            self._delivered(identity, session.client, now)
+        for identity in again:
+            self.tally.redeliveries += 1
+            self._connector.tell(Redelivered(now, identity, session.client))
         self._watch(session, now)
 
 

@@ -240,16 +240,16 @@ class Session:
         self._hold(-self.held)
         return owed
 
-    def pump(self) -> list[bytes]:
-        """Send what waits, as far as the link takes it; the ids that left."""
+    def pump(self) -> tuple[list[bytes], list[bytes]]:
+        """Send what waits, as far as the link takes it; the ids that left, and that left again."""
         link = self.link
         sent: list[bytes] = []
+        again: list[bytes] = []
         while link is not None and self.waiting and self.willing:
             message_id, shared = next(iter(self.waiting.items()))
             del self.waiting[message_id]
-            self._push(link, shared)
-            sent.append(message_id)
-        return sent
+            (again if self._push(link, shared) else sent).append(message_id)
+        return sent, again
 
     def refill(self) -> bool:
         """Whether the client takes a publication as it is; room for some more if so."""
@@ -266,18 +266,18 @@ class Session:
         link = self.link
         return link is not None and link.backlog <= MAX_BACKLOG and len(self.unacked) < WINDOW
 
-    def _push(self, link: Link, shared: Shared) -> None:
-        """Send one publication, after the gap before it if there is one."""
+    def _push(self, link: Link, shared: Shared) -> bool:
+        """Send one publication, after the gap before it; whether it was part of a replay."""
         if self._dropped:
             link.send(pushed.gap(self._dropped, self._first, self._last))
             self._dropped, self._first, self._last = 0, b"", b""
         names = self.names_for(shared)
-        if shared.message_id in self.again:
+        again = shared.message_id in self.again
+        if again:
             del self.again[shared.message_id]
-            link.send(shared.again(names))
-        else:
-            link.send(shared.image(names))
+        link.send(shared.again(names) if again else shared.image(names))
         if self.durable:
             self.unacked[shared.message_id] = shared
         else:
             self._hold(-shared.size)
+        return again
