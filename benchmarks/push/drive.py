@@ -31,15 +31,27 @@ class Figures:
     p99_us: float
 
 
-def measure(server: Server, repeats: int, **options: float) -> Figures:
-    """Publications through a fresh server each time; the medians."""
-    runs = [once(server, options) for _ in range(repeats)]
+Cases = Mapping[str, Mapping[str, float]]
+
+
+def measure(server: Server, repeats: int, cases: Cases) -> dict[str, Figures]:
+    """Every case, one after the other, through a fresh server each time; the medians."""
+    runs: dict[str, list[Figures]] = {case: [] for case in cases}
+    for _ in range(repeats):
+        with server.start() as running:
+            for case, options in cases.items():
+                runs[case].append(once(server, running, options))
+    return {case: middle(seen) for case, seen in runs.items()}
+
+
+def middle(runs: list[Figures]) -> Figures:
+    """The median of each figure."""
     return Figures(*(median(figures) for figures in zip(*map(astuple, runs), strict=True)))
 
 
-def once(server: Server, options: Mapping[str, float]) -> Figures:
-    """One run against a server started for it."""
-    with server.start() as running, sinking(running, server, options) as output:
+def once(server: Server, running: Running, options: Mapping[str, float]) -> Figures:
+    """One run against a server that runs."""
+    with sinking(running, server, options) as output:
         expect(output, "start")
         before = _cpu(running)
         told = json.loads(expect(output, "end"))

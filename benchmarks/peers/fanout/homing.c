@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static FILE *tokens;
 
@@ -52,9 +53,11 @@ static void subscribe(struct conn *c) {
 static void publish(int group, const char *payload) {
     static uint64_t number;
     char attributes[80];
-    uint8_t id[12] = {0};
+    uint8_t id[12];
+    int run = getpid(); /* an id that was there before would be answered and go nowhere */
     number++;
-    memcpy(id, &number, sizeof number);
+    memcpy(id, &number, 8);
+    memcpy(id + 8, &run, 4);
     int n = snprintf(attributes, sizeof attributes, "{\"price\":%d.25,\"city\":\"Paris\"}", group);
     packet(3, 3, (uint8_t[]){3, 1, 2}, (const void *[]){id, attributes, payload},
            (size_t[]){12, (size_t)n, (size_t)options.size});
