@@ -10,6 +10,9 @@ import pytest
 
 from homing.journal.disk import Directory
 from homing.journal.log import Limits, Log
+from tests.pipeline.conftest import write_journal
+
+__all__ = ["make_log", "write_journal"]
 
 SKEW = 1_700_000_000_000_000  # µs
 MakeLog = Callable[..., Log]

@@ -16,6 +16,7 @@ from homing.journal.log import Limits, Log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SKEW = 1_700_000_000_000_000  # µs: what the wall clock is ahead of the monotonic one
 
@@ -56,6 +57,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+def run_through(start: Callable[[], StreamingQuery], seconds: int = 300) -> None:
+    """A stream that ends by itself, to its end; AssertionError if that takes too long."""
+    from homing.pipeline.session import finish
+
+    ended: list[bool] = []
+
+    def watch(query: StreamingQuery) -> None:
+        ended.append(bool(query.awaitTermination(seconds)))
+
+    finish(start, watch)
+    assert ended[-1]
 
 
 ToFrame = Callable[..., "DataFrame"]

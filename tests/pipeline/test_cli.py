@@ -12,7 +12,8 @@ from homing.journal.events import NodeStopped, RequestAccepted
 from homing.node.runs import last_runs
 from homing.pipeline import ingest
 from homing.pipeline.tables import Tables
-from tests.pipeline.conftest import SKEW, WriteJournal
+from homing.push.placement import load_plan
+from tests.pipeline.conftest import SKEW, WriteJournal, run_through
 from tests.pipeline.test_ledger import ALICE, BOB, published
 from tests.pipeline.test_requests import STORY
 
@@ -53,8 +54,21 @@ def test_jobs_from_the_command_line(
     code, printed = pipeline("match", "--filter", "not exists(price) or price > 5")
     assert (code, printed) == (0, "1 matches of 1 publications, in what_if\n")
 
+    code, printed = pipeline("export", "requests", "--to", "default.asked", "--columns", "service")
+    assert (code, printed.split(" rows in ")[1]) == (0, "default.asked\n")
+
+    code, printed = pipeline("compact", "--keep", "100000")
+    assert code == 0
+    assert printed.splitlines()[0].startswith("events")
+
+    code, printed = pipeline("plan", "--matchers", "2", "--out", str(tmp_path / "plan.json"))
+    assert code == 0
+    assert load_plan((tmp_path / "plan.json").read_bytes()).epoch > 0
+    assert "measured" in printed
+    assert pipeline("replay")[0] != 0
+
     runs = {run.job: run for run in last_runs(Path(tables))}
-    assert runs.keys() == {"ingest", "ledger", "slo", "match"}
+    assert runs.keys() == {"ingest", "ledger", "slo", "match", "compact", "plan"}
     assert (runs["ledger"].result, runs["ledger"].well) == ("2 lost", False)
     assert runs["match"].well
 
@@ -76,7 +90,7 @@ def test_the_report_is_one_page_without_links(
     tables, page = Tables(spark, str(tmp_path / "tables")), tmp_path / "report.html"
     write_journal(tmp_path / "journal/broker", STORY)
     write_journal(tmp_path / "journal/matcher", published(1, 5.0, ALICE, BOB), node=b"node0002")
-    assert ingest.start(tables, str(tmp_path / "journal")).awaitTermination(200)
+    run_through(lambda: ingest.start(tables, str(tmp_path / "journal")))
     assert main(["pipeline", "report", "--out", str(page), "--tables", tables.root]) == 0
     text = page.read_text()
     assert "http" not in text

@@ -15,6 +15,7 @@ import pyspark
 import pytest
 
 from homing.journal.events import Acknowledged, Delivered, Event, SubscriptionSet
+from scripts import spark_archive
 from tests.pipeline.conftest import QUICK, WriteJournal
 from tests.pipeline.test_ledger import ALICE, BOB, PLACE, key, published
 from tests.pipeline.test_requests import STORY
@@ -73,25 +74,29 @@ DRIVER = """
 import json, sys
 from homing.pipeline import ingest, ledger
 from homing.pipeline.match import as_of, match
-from homing.pipeline.session import connect
+from homing.pipeline.session import connect, finish
 from homing.pipeline.tables import Tables
 
-master, journal, root, settings = sys.argv[1:]
-tables = Tables(connect(master, settings=json.loads(settings)), root)
-ingest.start(tables, journal).awaitTermination()
+def executors(spark):
+    asked = spark.sparkContext.parallelize([1, 2], 2)
+    return asked.map(lambda _: __import__("homing").__file__).distinct().collect()
+
+place, journal, root, settings = sys.argv[1:]
+remote = place if place.startswith("sc://") else None
+spark = connect(place, remote=remote, settings=json.loads(settings))
+tables = Tables(spark, root)
+finish(lambda: ingest.start(tables, journal), lambda query: query.awaitTermination())
 held = as_of(tables.read("subscriptions"), None)
 pairs = match(tables.read("publications"), held, 2).collect()
 audit = ledger.run(tables)
 events = sum(marker.events for marker in tables.markers())
-print(json.dumps([events, [pair.client for pair in pairs], audit.totals, audit.problems]))
+found = [[] if remote else executors(spark)]
+print(json.dumps([events, [pair.client for pair in pairs], audit.totals, audit.problems, *found]))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3 * SECONDS)
-def test_ingest_match_and_ledger_on_two_workers(
-    cluster: str, tmp_path: Path, write_journal: WriteJournal
-) -> None:
+def story(tmp_path: Path, write_journal: WriteJournal) -> int:
+    """Two journals below `journal`; how many events they hold."""
     fields = b'{"price": {"use": 3, "extra": {"exists": false}}}'
     push: list[Event] = [
         SubscriptionSet(1.0, ALICE, PLACE, b"s", fields),
@@ -102,11 +107,34 @@ def test_ingest_match_and_ledger_on_two_workers(
     ]
     write_journal(tmp_path / "journal/broker", STORY)
     write_journal(tmp_path / "journal/push", push, node=PLACE)
+    return len(STORY) + len(push)
+
+
+def told(printed: bytes, expected: int) -> list[str]:
+    """What the driver printed is what the story says; where executors have homing from."""
+    events, clients, totals, problems, found = json.loads(printed.decode().splitlines()[-1])
+    assert events == expected
+    assert clients == [ALICE.hex()]
+    assert totals["requests"] == 5
+    assert totals["acknowledged"] == 1
+    assert problems == {}
+    return list(found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * SECONDS)
+def test_ingest_match_and_ledger_on_two_workers(
+    cluster: str, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    events = story(tmp_path, write_journal)
     settings = {
         **QUICK,
         "spark.driver.memory": "700m",
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # As on machines that have PySpark and Arrow but no homing: `make dist` makes this.
+        "spark.archives": f"{spark_archive.write(tmp_path / 'dist', ('msgspec',))}#packed",
+        "spark.executorEnv.PYTHONPATH": "packed",
     }
     places = [cluster, str(tmp_path / "journal"), str(tmp_path / "tables")]
     done = subprocess.run(
@@ -116,9 +144,6 @@ def test_ingest_match_and_ledger_on_two_workers(
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
-    events, clients, totals, problems = json.loads(done.stdout.decode().splitlines()[-1])
-    assert events == len(STORY) + len(push)
-    assert clients == [ALICE.hex()]
-    assert totals["requests"] == 5
-    assert totals["acknowledged"] == 1
-    assert problems == {}
+    found = told(done.stdout, events)
+    assert found
+    assert all(path.endswith("/packed/homing/__init__.py") for path in found)

@@ -13,7 +13,7 @@ from homing.errors import PipelineError
 from homing.journal.events import Event, RequestAccepted, RequestAnswered
 from homing.pipeline import compact, ingest
 from homing.pipeline.tables import Tables
-from tests.pipeline.conftest import SKEW, WriteJournal
+from tests.pipeline.conftest import SKEW, WriteJournal, run_through
 
 
 def group(first: int, size: int = 5) -> list[Event]:
@@ -46,7 +46,7 @@ def test_few_files_hold_the_same_rows(
     log = write_journal(tmp_path / "journal/broker", group(1), group(11), group(21))
 
     def read_in() -> None:
-        assert ingest.start(tables, journal, max_events=10).awaitTermination(300)
+        run_through(lambda: ingest.start(tables, journal, max_events=10))
 
     read_in()
     before = everything(tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,13 @@ from homing.errors import PipelineError
 from homing.journal.events import RequestAnswered
 from homing.pipeline import ingest
 from homing.pipeline.tables import TABLES, Marker, Tables
-from tests.pipeline.conftest import SKEW, ToFrame, WriteJournal
+from tests.pipeline.conftest import SKEW, ToFrame, WriteJournal, run_through
 from tests.pipeline.test_push_tables import CHANGES, PLACE
 from tests.pipeline.test_requests import STORY
 
 
 def run(tables: Tables, journal: Path, **options: int) -> None:
-    query = ingest.start(tables, str(journal), **options)  # type: ignore[arg-type]
-    assert query.awaitTermination(200)
+    run_through(partial(ingest.start, tables, str(journal), **options))  # type: ignore[arg-type]
 
 
 def test_incremental_runs_add_up(

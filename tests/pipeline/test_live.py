@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from homing.pipeline.handing import Handing
 from homing.pipeline.tables import Tables
 from homing.push.publisher import Publisher
 from homing.wire.pushed import Push
+from tests.pipeline.conftest import run_through
 from tests.push.processes import Processes
 from tests.push.test_nodes import collect, subscriber
 
@@ -77,8 +79,8 @@ async def matched_by_spark(spark: SparkSession, directory: Path) -> None:
         await reached(lambda: len(got["even"]) >= 30)
         query.stop()
         lost = str(directory / "lost")  # as if the checkpoint was never written
-        query = live.start(spark, handing, source, lost, follow=False)
-        assert await asyncio.to_thread(query.awaitTermination, int(SECONDS))
+        drained = partial(live.start, spark, handing, source, lost, follow=False)
+        await asyncio.to_thread(run_through, drained)
         assert await asyncio.to_thread(handing.wait_done, SECONDS)
         await asyncio.to_thread(handing.close)
         for task in tasks:
@@ -96,7 +98,7 @@ def test_publications_reach_whom_they_are_for_through_spark(
 ) -> None:
     asyncio.run(matched_by_spark(spark, tmp_path))
     tables = Tables(spark, str(tmp_path / "tables"))
-    assert ingest.start(tables, str(tmp_path / "data/journal")).awaitTermination(300)
+    run_through(lambda: ingest.start(tables, str(tmp_path / "data/journal")))
     audit = ledger.run(tables, ledger.Terms(late=3600.0))  # however busy the machine is
     assert audit.totals["publications"] == 60
     assert audit.problems == {}

@@ -19,7 +19,7 @@ from homing.pipeline.handing import Handing
 from homing.pipeline.tables import Tables
 from homing.testing import Fabric, fabric
 from homing.wire.pushed import Push
-from tests.pipeline.conftest import SKEW, ToFrame, WriteJournal
+from tests.pipeline.conftest import SKEW, ToFrame, WriteJournal, run_through
 from tests.pipeline.test_ledger import ALICE, BOB, PLACE, key, published
 
 
@@ -58,7 +58,7 @@ def test_a_span_is_replayed_to_todays_subscribers(
         story += published(number, float(number), ALICE)
     write_journal(tmp_path / "old/matcher", story)
     tables = Tables(spark, str(tmp_path / "tables"))
-    assert ingest.start(tables, str(tmp_path / "old")).awaitTermination(300)
+    run_through(lambda: ingest.start(tables, str(tmp_path / "old")))
 
     flags = {"node.data": str(tmp_path / "data"), "security.token_key": "homing.testing"}
     config = load(Path("/dev/null"), flags=flags, environment={})

@@ -19,6 +19,7 @@ from homing.errors import Malformed, PipelineError, SubscriptionError
 from homing.pipeline.sink import Pace, check_schema, made_id, parse_target, publications
 from homing.testing import Fabric, ManualClock, fabric
 from homing.wire.pushed import Push
+from tests.pipeline.conftest import run_through
 
 VALUES = st.one_of(st.integers(-(2**53), 2**53), st.text(max_size=20), st.booleans())
 NAMES = st.text("abcdef", min_size=1, max_size=5)
@@ -123,7 +124,7 @@ def test_a_stream_is_published_and_a_batch_run_again_is_not_doubled(
         read = spark.readStream.schema(schema).json(str(tmp_path / "in"))
         writer = read.writeStream.format("homing").option("matchers", here.publishers)
         writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
-        assert writer.trigger(availableNow=True).start().awaitTermination(300)
+        run_through(writer.trigger(availableNow=True).start)
 
     with subscriber(here) as source:
         source.subscribe("n < 40 and n >= 0")

@@ -25,7 +25,7 @@ from homing.journal.sealing import seal_all
 from homing.journal.segment import BLOCKS_AT
 from homing.pipeline.schema import EVENTS
 from homing.pipeline.source import parse
-from tests.pipeline.conftest import WriteJournal
+from tests.pipeline.conftest import WriteJournal, run_through
 
 
 def requests(count: int, first: int = 1) -> list[Event]:
@@ -174,11 +174,10 @@ def test_a_stream_goes_on_from_its_checkpoint(
 def run_stream(spark: SparkSession, tmp_path: Path, **options: Any) -> list[int]:
     """Everything available into Parquet; what has arrived there in all."""
     frame = spark.readStream.format("homing").options(**options).load(str(tmp_path / "journal"))
-    query = (
+    writer = (
         frame.writeStream.format("parquet")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start(str(tmp_path / "out"))
     )
-    assert query.awaitTermination(60)
+    run_through(lambda: writer.start(str(tmp_path / "out")))
     return numbers(spark.read.parquet(str(tmp_path / "out")))

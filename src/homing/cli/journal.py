@@ -11,6 +11,7 @@ Examples:
   homing journal verify                       # exit code 65 if it is damaged
   homing journal stats                        # events, bytes and rates by kind
   homing journal seal                         # Parquet of finished segments
+  homing journal serve --listen 0.0.0.0:7010  # to Spark on other machines
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ Where = Annotated[Path | None, Parameter(help="a journal, or a directory above s
 Json = Annotated[bool, Parameter(help="as JSON, for programs")]
 
 POLL_SECONDS = 0.2
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @app.command
@@ -138,6 +140,38 @@ def seal(where: Where = None, /, *, flags: ConfigFlags = NO_FLAGS) -> int:
         for path in seal_all(directory, _complain):
             print(path)
     return OK
+
+
+@app.command
+def serve(
+    where: Where = None,
+    /,
+    *,
+    listen: Annotated[str, Parameter(help="where readers connect to")] = "127.0.0.1:7010",
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Let Spark on other machines read the journals, until interrupted."""
+    from homing.endpoint import parse_endpoint
+    from homing.errors import ConfigError
+    from homing.node.journal_pages import MAX_CONNECTIONS, JournalPages
+    from homing.node.run import Ending, run
+    from homing.node.web import WebServer
+
+    config = flags.load()
+    root = where if where is not None else Path(config.node.data)
+    if not config.journal.token and parse_endpoint(listen).host not in _LOOPBACK:
+        raise ConfigError(["journals hold payloads: set journal.token to serve them to others"])
+    found = _journals(root, flags)
+
+    async def live() -> int:
+        server = WebServer(JournalPages(root, config.journal.token).app, MAX_CONNECTIONS)
+        with Ending() as ending:
+            print(f"serving {len(found)} journals at {server.start(listen)}", flush=True)
+            await ending.first.wait()
+            await server.stop()
+        return OK
+
+    return run(live())
 
 
 def _journals(where: Path | None, flags: ConfigFlags) -> list[Path]:

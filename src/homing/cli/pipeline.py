@@ -22,8 +22,10 @@ Examples:
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,6 +87,7 @@ HERE = Where()
 def ingest(
     *,
     journal: Annotated[Path | None, Parameter(help="a directory of journals")] = None,
+    endpoint: Annotated[str | None, Parameter(help="instead: journal servers, host:port")] = None,
     follow: Annotated[bool, Parameter(help="go on with what comes")] = False,
     max_events: Annotated[int, Parameter(help="about so many events in a batch")] = 2_000_000,
     where: Where = HERE,
@@ -93,10 +96,9 @@ def ingest(
     """Read the journals into tables, from where the last run stopped."""
     from homing.pipeline import ingest as job
 
-    source = journal or Path(flags.load().node.data)
+    source = _source(flags.load(), journal, endpoint)
     tables = where.open(flags)
-    query = job.start(tables, str(source), follow=follow, max_events=max_events)
-    _watch(query, follow)
+    _follow(lambda: job.start(tables, source, follow=follow, max_events=max_events), follow)
     markers = tables.markers()
     total = sum(marker.events for marker in markers)
     print(f"{total:,} events in {len(markers)} batches at {tables.root}")
@@ -181,6 +183,7 @@ def match(
 def live(
     *,
     journal: Annotated[Path | None, Parameter(help="where the matchers' journals are")] = None,
+    endpoint: Annotated[str | None, Parameter(help="instead: journal servers, host:port")] = None,
     checkpoint: Annotated[str | None, Parameter(help="how far it has come is kept here")] = None,
     max_events: Annotated[int, Parameter(help="about so many events in a batch")] = 20_000,
     drain: Annotated[bool, Parameter(help="end when all that is there is matched")] = False,
@@ -192,13 +195,11 @@ def live(
 
     config = flags.load()
     tables = where.open(flags)
-    source = {"path": str(journal or Path(config.node.data))}
+    source = _source(config, journal, endpoint)
     with _standing_in(config, "live") as handing:
         kept = checkpoint or f"{tables.root}/_live"
-        query = job.start(
-            tables.spark, handing, source, kept, follow=not drain, max_events=max_events
-        )
-        _watch(query, not drain)
+        start = partial(job.start, tables.spark, handing, source, kept)
+        _follow(partial(start, follow=not drain, max_events=max_events), not drain)
         left = 0 if handing.wait_done(READY_SECONDS) else len(handing.standin.owed)
     print(f"{left:,} publications still owed, in the journal" if left else "all handed over")
     return OK
@@ -306,6 +307,28 @@ def compact(
 
 
 @app.command
+def export(
+    table: str,
+    /,
+    *,
+    to: Annotated[str, Parameter(help="a table of a catalog that this Spark knows")],
+    using: Annotated[str, Parameter(help="its format: parquet, orc, delta, iceberg…")] = "parquet",
+    columns: Annotated[tuple[str, ...], Parameter(help="only these")] = (),
+    where: Where = HERE,
+    flags: ConfigFlags = NO_FLAGS,
+) -> int:
+    """Write a table, whole, into any catalog and format; give its settings with --conf."""
+    tables = where.open(flags)
+    found = tables.read(table).select(*(columns or ("*",)))
+    if where.explain:
+        found.explain("formatted")
+        return OK
+    found.write.format(using).mode("overwrite").saveAsTable(to)
+    print(f"{tables.spark.table(to).count():,} rows in {to}")
+    return OK
+
+
+@app.command
 def report(
     *,
     out: Annotated[Path, Parameter(help="the page to write")] = Path("report.html"),
@@ -337,6 +360,13 @@ def show(
     derived = table.startswith("slo_") or table == "what_if"
     found = tables.derived(table) if derived else tables.read(table)
     return _show(found.where(condition) if condition else found, where, limit)
+
+
+def _source(config: Config, journal: Path | None, endpoint: str | None) -> dict[str, str]:
+    """The options of the source that the flags mean."""
+    if endpoint is not None:
+        return {"endpoint": endpoint, "token": config.journal.token}
+    return {"path": str(journal or Path(config.node.data))}
 
 
 def _standing_in(config: Config, role: str) -> Handing:
@@ -382,6 +412,12 @@ def _cell(value: object) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
+def _follow(start: Callable[[], StreamingQuery], follow: bool) -> None:
+    from homing.pipeline.session import finish
+
+    finish(start, lambda query: _watch(query, follow))
+
+
 def _watch(query: StreamingQuery, follow: bool) -> None:
     """Wait for a stream, telling how far it is; an interrupt ends one that follows."""
     from rich.console import Console
@@ -401,8 +437,3 @@ def _watch(query: StreamingQuery, follow: bool) -> None:
         query.stop()
         if not follow:
             raise
-    error = query.exception()
-    if error is not None:
-        from homing.errors import PipelineError
-
-        raise PipelineError(str(error).strip().splitlines()[0])

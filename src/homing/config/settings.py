@@ -209,6 +209,10 @@ class Journal(Struct, frozen=True, kw_only=True):
     segment_age: Annotated[
         float, seconds("a quiet segment is sealed after this long, so that Spark sees it", 0.1)
     ] = 60.0
+    token: Annotated[
+        str,
+        text("`homing journal serve` asks its readers for it; empty: loopback only", secret=True),
+    ] = ""
     seal_interval: Annotated[
         float,
         seconds(

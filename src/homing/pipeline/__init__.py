@@ -1,9 +1,10 @@
-"""Spark over the journal: a source, tables, and jobs that are pure functions of DataFrames.
+"""Spark over the journal: a source, a sink, tables, and jobs that are pure functions of DataFrames.
 
-positions.py   how far a reader has come, and what lies between two positions
-source.py      spark.read / spark.readStream .format("homing")
-session.py     a Spark session that knows the source
-tables.py      where tables are, and which of their batches count
-requests.py …  one transformation a file: DataFrame in, DataFrame out
-jobs.py        the runners behind `homing pipeline JOB`
+session.py               a Spark session that knows the source
+source.py remote.py      spark.read / spark.readStream .format("homing"), here and over HTTP
+sink.py                  df.write / df.writeStream .format("homing")
+tables.py ingest.py      where tables are, which of their batches count, and how they come about
+requests.py publications.py intervals.py   one transformation a file: DataFrame in, DataFrame out
+ledger.py slo.py match.py plan.py replay.py compact.py report.py   the jobs
+live.py overlay.py register.py standin.py handing.py   Spark in the matchers' place
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -18,22 +19,31 @@ WRITERS = 4
 
 
 def start(
-    tables: Tables, journal: str, *, follow: bool = False, max_events: int = MAX_EVENTS
+    tables: Tables,
+    journal: str | Mapping[str, str],
+    *,
+    follow: bool = False,
+    max_events: int = MAX_EVENTS,
 ) -> StreamingQuery:
-    """Begin where the last run stopped; with `follow`, go on until the query is stopped."""
-    events = tables.spark.readStream.format("homing").option("maxEvents", max_events).load(journal)
-    writer = events.writeStream.foreachBatch(partial(_batch, tables)).option(
-        "checkpointLocation", tables.checkpoint
-    )
+    """Begin where the last run stopped; with `follow`, go on until the query is stopped.
+
+    `journal`: a directory of journals, or the source's options.
+    """
+    source = {"path": journal} if isinstance(journal, str) else journal
+    reader = tables.spark.readStream.format("homing").option("maxEvents", max_events)
+    events = reader.options(**source).load()
+    # Over Spark Connect it travels to the server: no session may be in it.
+    writer = events.writeStream.foreachBatch(partial(_batch, tables.root, tables.format))
+    writer = writer.option("checkpointLocation", tables.checkpoint)
     writer = (
         writer.trigger(processingTime="0 seconds") if follow else writer.trigger(availableNow=True)
     )
     return writer.queryName("homing-ingest").start()
 
 
-def _batch(tables: Tables, events: DataFrame, batch: int) -> None:
+def _batch(root: str, file_format: str, events: DataFrame, batch: int) -> None:
     """The frames of a micro-batch live in a session of the stream's own."""
-    write_batch(Tables(events.sparkSession, tables.root, tables.format), events, batch)
+    write_batch(Tables(events.sparkSession, root, file_format), events, batch)
 
 
 def write_batch(tables: Tables, events: DataFrame, batch: int) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
+from homing.errors import PipelineError
 from homing.pipeline.source import JournalSource
+
+log = logging.getLogger(__name__)
+
+# How often a stream is begun whose Python process came too late, and what Spark says then.
+ATTEMPTS = 5
+LATE = "connect back"
 
 # What every job relies on. Users' own settings win.
 DEFAULTS: dict[str, str] = {
@@ -34,6 +45,8 @@ def connect(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if remote is None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a local job listens to nobody else
+    if remote is not None and find_spec("grpc") is None:
+        raise PipelineError("Spark Connect needs gRPC", hint="pip install 'pyspark[connect]'")
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(remote) if remote else builder.master(master)
     for key, value in {**DEFAULTS, **(settings or {})}.items():
@@ -48,3 +61,31 @@ def connect(
 def register(spark: SparkSession) -> None:
     """Make `format("homing")` known to a session of yours."""
     spark.dataSource.register(JournalSource)
+
+
+def finish(start: Callable[[], StreamingQuery], watch: Callable[[StreamingQuery], object]) -> None:
+    """Run a stream to its end, beginning anew where Spark gave up on a Python process too early.
+
+    Each stream has one for its source, which gets ten seconds to start; no setting changes that,
+    and a busy machine takes longer. Streams go on from their checkpoints, so nothing is lost by it.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        error = _once(start, watch)
+        if error is None:
+            return
+        if LATE not in str(error) or attempt == ATTEMPTS:
+            raise PipelineError(str(error).strip().splitlines()[0]) from error
+        log.warning("Spark did not wait for a Python process; beginning anew (%d)", attempt)
+
+
+def _once(
+    start: Callable[[], StreamingQuery], watch: Callable[[StreamingQuery], object]
+) -> Exception | None:
+    """What ended a stream; None if all went well."""
+    try:
+        query = start()
+        watch(query)
+    except PySparkException as error:
+        return error
+    found: Exception | None = query.exception()
+    return found

@@ -5,6 +5,8 @@
 
 Options:
     path        a journal or any directory above journals
+    endpoint    instead of a path: journal servers (`homing journal serve`), comma-separated
+    token       what those servers ask for
     kinds       only these kinds of events, comma-separated
     since       only events at or after this time (ISO 8601, or µs since 1970)
     until       only events before it
@@ -52,8 +54,9 @@ from pyspark.sql.types import StructType
 from homing.errors import CorruptSegment, PipelineError
 from homing.journal.columns import SCHEMA, batch
 from homing.journal.events import KINDS
-from homing.journal.reader import Segment, blocks, events_of, segments
-from homing.pipeline.positions import Offset, Range, advance, between
+from homing.journal.positions import Offset, Range, advance, between
+from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments
+from homing.pipeline.remote import Remote, parse_remote
 from homing.pipeline.schema import EVENTS, arrow_part
 from homing.pipeline.sink import Sink, StreamSink, check_schema, parse_target
 
@@ -101,11 +104,28 @@ class Wanted:
         return found.filter(keep)
 
 
+@dataclass(frozen=True)
+class Local:
+    """Journals below a directory of this machine, or one that all machines share."""
+
+    root: Path
+
+    def advance(
+        self, offset: Offset, most: int | None, on_damage: OnDamage, until: Offset | None = None
+    ) -> Offset:
+        """As far as they go."""
+        return advance(self.root, offset, most, on_damage, until)
+
+    def between(self, start: Offset, end: Offset, on_damage: OnDamage) -> list[Range]:
+        """What to read."""
+        return between(self.root, start, end, on_damage)
+
+
 @dataclass
 class Asked:
     """The options of one read."""
 
-    root: Path
+    place: Local | Remote
     wanted: Wanted
     schema: pa.Schema
     most: int | None
@@ -120,19 +140,24 @@ class Asked:
 
 def parse(options: Mapping[str, str], schema: StructType) -> Asked:
     """The options, checked."""
-    path = options.get("path")
-    if not path:
-        raise PipelineError("the homing source needs a path", hint=".load('/var/lib/homing')")
     damage = options.get("damage", "skip")
     if damage not in ("skip", "fail"):
         raise PipelineError(f"damage is skip or fail, not {damage!r}")
     return Asked(
-        Path(path),
+        _place(options),
         Wanted(_kinds(options), _moment(options, "since"), _moment(options, "until")),
         arrow_part(schema),
         _positive(options, "maxEvents"),
         damage == "fail",
     )
+
+
+def _place(options: Mapping[str, str]) -> Local | Remote:
+    path, endpoint = options.get("path"), options.get("endpoint")
+    if bool(path) == bool(endpoint):
+        hint = ".load('/var/lib/homing') or .option('endpoint', 'host:7010')"
+        raise PipelineError("the homing source needs a path or an endpoint", hint=hint)
+    return parse_remote(endpoint, options.get("token", "")) if endpoint else Local(Path(path or ""))
 
 
 def _kinds(options: Mapping[str, str]) -> frozenset[str] | None:
@@ -182,6 +207,9 @@ def read_partition(asked: Asked, partition: InputPartition | None) -> Iterator[p
 
 def read_range(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
     """A range's events as batches: from the Parquet copy where there is one."""
+    if isinstance(asked.place, Remote):
+        yield from _rows(asked, _from_server(asked, asked.place, piece))
+        return
     path = Path(piece.path)
     near = segments(path.parent, asked.on_damage, int(path.stem))
     segment = next((each for each in near if each.path == path), None)
@@ -189,10 +217,21 @@ def read_range(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
         asked.on_damage(CorruptSegment(piece.path, piece.start, "removed before it was read"))
         return
     made = _from_parquet if segment.parquet.exists() else _from_blocks
-    for found in made(asked, segment, piece):
+    yield from _rows(asked, made(asked, segment, piece))
+
+
+def _rows(asked: Asked, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Those wanted, with the columns asked for."""
+    for found in batches:
         rows = asked.wanted.rows(found)
         if rows.num_rows:
             yield rows.select(asked.schema.names)
+
+
+def _from_server(asked: Asked, place: Remote, piece: Range) -> Iterator[pa.RecordBatch]:
+    schema, kinds = _internal(asked), asked.wanted.kinds
+    for node, block in place.blocks(piece, asked.on_damage):
+        yield batch(node, [block], schema, kinds)
 
 
 def _internal(asked: Asked) -> pa.Schema:
@@ -262,11 +301,9 @@ class JournalReader(DataSourceReader):
         self.asked = asked
 
     def partitions(self) -> Sequence[InputPartition]:
-        root, told = self.asked.root, self.asked.on_damage
-        return [
-            RangePartition(piece)
-            for piece in between(root, {}, advance(root, {}, None, told), told)
-        ]
+        place, told = self.asked.place, self.asked.on_damage
+        end = place.advance({}, None, told)
+        return [RangePartition(piece) for piece in place.between({}, end, told)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.asked, partition)
@@ -295,19 +332,17 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = None if isinstance(limit, ReadAllAvailable) else self.asked.most
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
-        return advance(self.asked.root, start, most, self.asked.on_damage, self.target)
+        return self.asked.place.advance(start, most, self.asked.on_damage, self.target)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = advance(self.asked.root, {}, None, self.asked.on_damage)
+        self.target = self.asked.place.advance({}, None, self.asked.on_damage)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.asked.most) if self.asked.most else ReadAllAvailable()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        return [
-            RangePartition(piece)
-            for piece in between(self.asked.root, start, end, self.asked.on_damage)
-        ]
+        pieces = self.asked.place.between(start, end, self.asked.on_damage)
+        return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.asked, partition)

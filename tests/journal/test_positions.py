@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from homing.errors import CorruptSegment
+from homing.journal import positions
 from homing.journal.events import Event, NodeStopped
+from homing.journal.positions import Offset, advance, between
 from homing.journal.reader import segments
 from homing.journal.segment import BLOCKS_AT
-from homing.pipeline import positions
-from homing.pipeline.positions import Offset, advance, between
 from tests.pipeline.conftest import WriteJournal
 
 
