@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from homing.push.neighbours import PLACE
+from homing.push.neighbours import GRACE, PLACE
 from homing.push.placement import Cut, Plan, Tree, dump_plan, name_of
 from homing.push.ring import vnode_hashes
 from homing.push.surveys import MAX_BYTES, PATIENCE
@@ -32,17 +32,23 @@ class Others(Desk):
         self.subscribe(1, fields=LOW)
         self.links = {node: self.join(node) for node in nodes}
 
-    def join(self, node: bytes) -> RecordingLink:
+    def join(self, node: bytes, late: bytes = b"") -> RecordingLink:
         link = RecordingLink("status", node)
         self.matcher.opened(link, 0.0)
         self.matcher.receive(link, relay.Hello(node, b"matcher").encode(), 0.0)
-        self.say(link, node, {NAME: [(0, 1)]})
+        self.say(link, node, {NAME: [(0, 1)]}, late)
         link.take()
         return link
 
-    def say(self, link: RecordingLink, node: bytes, held: dict[bytes, list[inquiry.Tile]]) -> None:
+    def say(
+        self,
+        link: RecordingLink,
+        node: bytes,
+        held: dict[bytes, list[inquiry.Tile]],
+        late: bytes = b"",
+    ) -> None:
         name = node.hex().encode()
-        told = status.Status(name, vnodes=vnode_hashes(name), holdings=held)
+        told = status.Status(name, vnodes=vnode_hashes(name), holdings=held, late=late)
         self.matcher.receive(link, told.encode(), 0.0)
 
     def heard(self, node: bytes) -> list[Message]:
@@ -169,6 +175,51 @@ def test_a_plan_is_passed_on_to_whoever_has_an_older_one() -> None:
     message = status.Status(name, vnodes=vnode_hashes(name), plan=dump_plan(newer))
     desk.matcher.receive(desk.links[B], message.encode(), 0.0)
     assert (desk.matcher.table.coming or desk.matcher.table.newest.plan) == newer
+
+
+def test_a_connector_that_is_late_is_told_before_its_publisher_is() -> None:
+    desk = Others(B)
+    desk.send(1)
+    desk.sync_journal()
+    desk.heard(B)
+    for key in desk.port.due(1.0):
+        desk.matcher.wake(key, 1.0)
+    assert desk.answers() == [publish.Accepted(message_id(1), 1)]
+    told = [status.decode(one) for one in desk.heard(B) if one.command == packet.STATUS]
+    assert C1 in {one.late for one in told}
+    [push] = [one for one in desk.relayed() if isinstance(one, relay.Push)]
+    desk.take_over(push)
+    [told_again] = [status.decode(one) for one in desk.heard(B) if one.command == packet.STATUS]
+    assert told_again.late == b""
+
+
+def test_a_lost_matcher_that_is_late_goes_first_when_it_is_back() -> None:
+    desk = Others(B)
+    desk.say(desk.links[B], B, {}, late=C1)
+    desk.send(1)
+    assert [identity for identity, _ in desk.matched()] == [message_id(1)]  # it lives: no matter
+    desk.matcher.closed(desk.links[B], 1.0)
+    desk.send(2)
+    assert desk.matched() == []
+    desk.matcher.wake(C1, 1.25)
+    assert desk.matched() == []
+    assert desk.port.timers[C1] == 1.5
+    desk.links[B] = desk.join(B, late=C1)  # back, and not done yet
+    desk.matcher.wake(C1, 100.0)
+    assert desk.matched() == []
+    desk.say(desk.links[B], B, {})
+    desk.matcher.wake(C1, 100.5)
+    assert [identity for identity, _ in desk.matched()] == [message_id(1), message_id(2)]
+
+
+def test_a_lost_matcher_is_not_waited_for_for_ever() -> None:
+    desk = Others(B)
+    desk.say(desk.links[B], B, {}, late=C1)
+    desk.matcher.closed(desk.links[B], 1.0)
+    desk.send(1)
+    assert desk.matched() == []
+    desk.matcher.wake(C1, 1.0 + GRACE)
+    assert [identity for identity, _ in desk.matched()] == [message_id(1)]
 
 
 def test_a_lost_matchers_share_moves_only_when_it_stays_away() -> None:

@@ -153,3 +153,20 @@ def test_order_is_kept_whatever_fails() -> None:
 
 def test_order_is_kept_when_one_node_at_a_time_is_killed() -> None:
     assert explore(one_at_a_time, seeds(ci=60, nightly=500), spaced) > 0
+
+
+def away(seed: int) -> FaultPlan:
+    """A connector is away, publications for it are acknowledged, and then their matcher dies."""
+    random = Random(f"away/{seed}")
+    faults: list[Crash] = []
+    for at in (5.0, 30.0):
+        connector, matcher = f"connector-{random.randrange(2)}", f"matcher-{random.randrange(2)}"
+        down = random.uniform(3, 8)
+        later = at + random.uniform(1.5, 3.0)
+        faults.append(Crash(at=at, node=connector, down=down))
+        faults.append(Crash(at=later, node=matcher, down=random.uniform(0, 9)))
+    return FaultPlan(tuple(faults))
+
+
+def test_order_is_kept_when_a_matcher_dies_while_a_connector_is_away() -> None:
+    assert explore(one_at_a_time, seeds(ci=40, nightly=400), away) > 0

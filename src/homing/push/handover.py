@@ -8,7 +8,7 @@ all that is owed goes, in order, over another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from homing.ids import ID_BYTES, NODE_ID_BYTES
@@ -30,9 +30,22 @@ _MARGIN: Final = 1 << 12
 class Handover:
     """Outboxes by connector, dispatchers by link, publications by what is left of them."""
 
-    def __init__(self, done: Callable[[bytes], None]) -> None:
-        """`done(message_id)`: every connector concerned has taken it over."""
+    def __init__(
+        self,
+        done: Callable[[bytes], None],
+        must_wait: Callable[[bytes], bool] = lambda connector: False,
+        caught_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`done(message_id)`: every connector concerned has taken it over.
+
+        `must_wait(connector)`: another matcher goes first; `retry` comes when it has.
+        `caught_up()`: a connector is no longer in `late`.
+        """
         self._done = done
+        self._must_wait = must_wait
+        self._caught_up = caught_up
+        # Connector -> the newest publication it is owed that its publisher believes delivered.
+        self.late: dict[bytes, bytes] = {}
         self._owed: dict[bytes, int] = {}  # publication -> parcels not taken over
         self._outboxes: dict[bytes, Outbox] = {}
         self._owners: dict[bytes, Link] = {}  # connector -> dispatcher
@@ -76,12 +89,29 @@ class Handover:
             return
         if not outbox:
             del self._outboxes[connector]  # the next publication may go a better way
+        if self.late.get(connector) == message_id and not outbox.owes(message_id):
+            del self.late[connector]
+            self._caught_up()
         left = self._owed[message_id] - 1
         if left:
             self._owed[message_id] = left
         else:
             del self._owed[message_id]
             self._done(message_id)
+
+    def mark_late(self, message_id: bytes, clients: Mapping[bytes, bytes]) -> bool:
+        """Its publisher is told that it is safe; whether some connector is now late."""
+        before = len(self.late)
+        for connector, ids in clients.items():
+            outbox = self._outboxes.get(connector)
+            if outbox is not None and outbox.find(message_id, ids) is not None:
+                self.late[connector] = message_id
+        return len(self.late) > before
+
+    def mark_all_late(self) -> None:
+        """All of this was owed by an earlier life."""
+        for connector, outbox in self._outboxes.items():
+            self.late[connector] = [parcel.message_id for parcel in outbox][-1]
 
     def give_up(self, message_id: bytes) -> bytes:
         """Nobody can ever take it: owe it no more. The clients that miss it."""
@@ -149,6 +179,7 @@ class Handover:
         if outbox is None:
             outbox = self._outboxes[connector] = Outbox(connector)
             outbox.link = self._route(connector)
+            outbox.stalled = self._must_wait(connector)
         return outbox
 
     def _route(self, connector: bytes) -> Link | None:

@@ -259,7 +259,17 @@ class Intake:
             link.send(answer)
 
     def wake(self, now: float) -> None:
-        """Acknowledge what has waited long enough for its connectors."""
+        """Acknowledge what has waited long enough for its connectors.
+
+        Other matchers hear first which connectors are late: should we die, they let us go first.
+        """
+        late = False
+        for identity, (due, taken) in self._handed.items():
+            if due > now:
+                break
+            late |= self._matcher.owed.mark_late(identity, by_connector(taken.places))
+        if late:
+            self._matcher.neighbours.announce()
         for identity, (due, _) in list(self._handed.items()):
             if due > now:
                 self._matcher.port.later(due, ACKS)

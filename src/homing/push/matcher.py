@@ -84,7 +84,7 @@ class Matcher(PacketRole):
         self.ids = ids
         self.elsewhere = elsewhere
         self.table = Holdings(node.hex(), make_index)
-        self.owed = Handover(self._done)
+        self.owed = Handover(self._done, self._must_wait, self._caught_up)
         self.intake = Intake(self, publish_tokens)
         self.surveys = Surveys(self)
         self.neighbours = Neighbours(self, address)
@@ -135,7 +135,9 @@ class Matcher(PacketRole):
 
     def wake(self, key: Hashable, now: float) -> None:
         if isinstance(key, bytes):
-            self.owed.retry(key)
+            self._now = now
+            if not self._must_wait(key):
+                self.owed.retry(key)
         elif key == ACKS:
             self.intake.wake(now)
         elif key == SURVEYS:
@@ -270,12 +272,26 @@ class Matcher(PacketRole):
         """Not now: all for that connector waits behind it. Not ever: it is dropped, and told."""
         code = nak.reason.partition(" ")[0]
         if nak.connector:
-            if self.owed.stall(nak.connector):
-                self.port.later(now + RETRY, nak.connector)
+            self.stall(nak.connector, now)
         elif nak.message_id and code in _NEVER:
             missed = self.owed.give_up(nak.message_id)
             if missed:
                 self.tell(Dropped(now, nak.message_id, missed, nak.reason.encode()))
+
+    def stall(self, connector: bytes, now: float) -> None:
+        """Send nothing to a connector for a moment, then all again."""
+        if self.owed.stall(connector):
+            self.port.later(now + RETRY, connector)
+
+    def _must_wait(self, connector: bytes) -> bool:
+        """A matcher that is gone owes this connector something older: it goes first."""
+        waits = self.neighbours.goes_first(connector, self._now)
+        if waits:
+            self.port.later(self._now + RETRY, connector)
+        return waits
+
+    def _caught_up(self) -> None:
+        self.neighbours.announce()
 
     def _done(self, message_id: bytes) -> None:
         self.tell(PublicationDone(self._now, message_id))
@@ -346,6 +362,7 @@ class Matcher(PacketRole):
             if identity in matched:  # otherwise it was never acknowledged, and will come again
                 publication = publish.Publish(one.attrs, one.payload, identity)
                 self.owed.owe(publication, by_connector(matched[identity].clients))
+        self.owed.mark_all_late()
 
 
 def _remember(

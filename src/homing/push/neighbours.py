@@ -4,10 +4,15 @@ Matchers tell each other in status messages: that they are there, which tiles th
 for, the newest plan they know. A link that opens or closes changes the ring at once, so who is
 asked follows within a round trip. Shares move slowly: only when the ring has been at rest for
 STEADY seconds does anybody stand in for a matcher that is gone, so a restart moves nothing.
+
+A matcher also tells which connectors are late: owed publications that their publishers believe
+safe. If it dies its publishers go on elsewhere; whoever owes such a connector something now waits
+until the other is back and has caught up, or GRACE seconds, so that order holds.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from homing.errors import Malformed, SubscriptionError
@@ -27,6 +32,8 @@ STEADY: Final = 3.0
 """Seconds the ring must be at rest before shares move: longer than a restart takes."""
 SWEEP_PAUSE: Final = 0.01
 """Between two goes at dropping what was given up."""
+GRACE: Final = 30.0
+"""How long a matcher that is gone goes first: longer than it takes to be started again."""
 PLACE: Final = "place"
 SWEEP: Final = "sweep"
 
@@ -34,11 +41,12 @@ SWEEP: Final = "sweep"
 class Neighbour:
     """Another matcher: the links to it, what it says it holds, what it was asked."""
 
-    __slots__ = ("asked", "holds", "links")
+    __slots__ = ("asked", "holds", "late", "links")
 
     def __init__(self) -> None:
         self.links: list[Link] = []
         self.holds: set[tuple[bytes, Tile]] = set()
+        self.late: set[bytes] = set()  # connectors
         self.asked = 0  # questions under way: the least asked is asked next
 
 
@@ -53,6 +61,7 @@ class Neighbours:
         self._others: dict[str, Neighbour] = {}
         self._told: dict[tuple[bytes, Tile], set[str]] = {}
         self.ring = Ring([self._me])
+        self._first: dict[bytes, dict[str, float]] = {}  # connector -> who goes first, until when
         self._begun = False
         self.answers = 0  # questions ever answered, for the metrics
 
@@ -74,6 +83,9 @@ class Neighbours:
         neighbour.links.remove(link)
         if not neighbour.links:
             del self._others[name]
+            for connector in neighbour.late:
+                self._first.setdefault(connector, {})[name] = now + GRACE
+                self._matcher.stall(connector, now)
             self._hear(name, set(), neighbour.holds)
             if self.ring.forget(name.encode()):
                 self._ring_changed(now)
@@ -139,6 +151,8 @@ class Neighbours:
             raise Malformed("a matcher tells of itself only")
         moved = self.ring.learn(told)
         neighbour = self._others[name]
+        neighbour.late = set(node_ids(told.late))
+        self._back(name, neighbour.late)
         holds = {(plan, tile) for plan, tiles in told.holdings.items() for tile in tiles}
         self._hear(name, holds, neighbour.holds)
         if told.plan:
@@ -150,6 +164,27 @@ class Neighbours:
             self._ring_changed(now)
         self.review(now)
         self._matcher.surveys.look(now)
+
+    def goes_first(self, connector: bytes, now: float) -> bool:
+        """Whether another matcher must be given time to hand over what it owes."""
+        waiting = self._first.get(connector)
+        if waiting is None:
+            return False
+        for name in [name for name, until in waiting.items() if until <= now]:
+            del waiting[name]
+        if not waiting:
+            del self._first[connector]
+        return bool(waiting)
+
+    def _back(self, name: str, late: set[bytes]) -> None:
+        """A matcher that goes first is there: for as long as it is late, then no more."""
+        for connector, waiting in list(self._first.items()):
+            if name in waiting and connector in late:
+                waiting[name] = math.inf
+            else:
+                waiting.pop(name, None)
+            if not waiting:
+                del self._first[connector]
 
     def _hear(
         self, name: str, holds: set[tuple[bytes, Tile]], before: set[tuple[bytes, Tile]]
@@ -221,6 +256,7 @@ class Neighbours:
             holdings={share.name: sorted(share.held) for share in table.shares},
             plan=dump_plan(newest) if plan and newest != EVERYWHERE else b"",
             connectors=b"".join(table.connectors),
+            late=b"".join(self._matcher.owed.late),
         ).encode()
 
 

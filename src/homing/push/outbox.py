@@ -71,6 +71,10 @@ class Outbox:
         """The same parcel, if it is owed already."""
         return self._parcels.get(_key(message_id, clients))
 
+    def owes(self, message_id: bytes) -> bool:
+        """Whether any part of a publication is owed."""
+        return any(parcel.message_id == message_id for parcel in self._parcels.values())
+
     def add(self, parcel: Parcel) -> None:
         """Owe one more; the caller has looked at `full` and `find`."""
         self._parcels[_key(parcel.message_id, parcel.clients)] = parcel

@@ -2,7 +2,8 @@
 
 homing adds what a matcher holds: 7 the placement plans it follows, each with the tiles of it that
 it can answer for; 8 a plan as JSON, for a matcher that has none so new; 9 the connectors of
-which it knows. Others skip these.
+which it knows; 10 those that it owes something for so long that publishers were told it is safe.
+Others skip these.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ VNODES: Final = 6
 HOLDINGS: Final = 7
 PLAN: Final = 8
 CONNECTORS: Final = 9
+LATE: Final = 10
 
 HASH_BYTES: Final = 20
 """A virtual node's place on the ring is a SHA-1."""
@@ -47,6 +49,7 @@ class Status(Struct, frozen=True):
     holdings: dict[bytes, list[Tile]] = {}
     plan: bytes = b""
     connectors: bytes = b""
+    late: bytes = b""
 
     def encode(self) -> bytes:
         items = [
@@ -58,7 +61,7 @@ class Status(Struct, frozen=True):
         ]
         if self.holdings:
             items.append((HOLDINGS, b"".join(map(_holding, self.holdings.items()))))
-        added = ((PLAN, self.plan), (CONNECTORS, self.connectors))
+        added = ((PLAN, self.plan), (CONNECTORS, self.connectors), (LATE, self.late))
         items += [item for item in added if item[1]]
         return packet.encode(packet.STATUS, items, key=(HOSTNAME, self.hostname))
 
@@ -85,6 +88,7 @@ def decode(message: Message) -> Status:
         _holdings(items.get(HOLDINGS, b"")),
         items.get(PLAN, b""),
         _connectors(items.get(CONNECTORS, b"")),
+        _connectors(items.get(LATE, b"")),
     )
 
 
