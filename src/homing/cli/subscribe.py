@@ -21,8 +21,7 @@ import msgspec
 from cyclopts import Parameter
 
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.endpoint import why_unreachable
-from homing.errors import Denied, Unavailable
+from homing.errors import Denied
 
 app = verb("subscribe", __doc__)
 
@@ -48,14 +47,12 @@ async def subscribe(
     parse_filter(filter)  # what is wrong with it is told before anybody is asked for anything
     config = flags.load({"node.data": data, "node.port_offset": port_offset})
     identity = client or secrets.token_hex(12)
-    where = connector or (config.push.subscribers,)
     if authority is not None:
-        ticket = _ask(authority, identity, api_key)
-        where = connector or (ticket["connector"],)
-        credentials = _from_authority(authority, identity, api_key)
+        given: dict[str, Any] = {"authority": authority, "api_key": api_key}
     else:
-        credentials = _from_key(config, identity)
-    async with Subscriber(identity, *where, credentials=credentials, durable=durable) as source:
+        connector = connector or (config.push.subscribers,)
+        given = {"credentials": _from_key(config, identity)}
+    async with Subscriber(identity, *connector, durable=durable, **given) as source:
         await source.subscribe(filter)
         left = count
         async for one in source:
@@ -84,37 +81,3 @@ def _from_key(config: Any, identity: str) -> Callable[[], tuple[int, str]]:
         return stamp, keys.issue(identity, stamp)
 
     return credentials
-
-
-def _from_authority(url: str, identity: str, api_key: str) -> Callable[[], tuple[int, str]]:
-    def credentials() -> tuple[int, str]:
-        ticket = _ask(url, identity, api_key)
-        return int(ticket["timestamp"]), str(ticket["token"])
-
-    return credentials
-
-
-def _ask(url: str, identity: str, api_key: str) -> dict[str, Any]:
-    """A ticket from the authority; blocks for a moment, before there is anything to do."""
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
-
-    body = msgspec.json.encode({"client_id": identity})
-    request = Request(f"{url.rstrip('/')}/v1/token", body, {"X-Api-Key": api_key})
-    try:
-        with urlopen(request, timeout=5.0) as answer:
-            ticket: dict[str, Any] = msgspec.json.decode(answer.read(65536))
-            return ticket
-    except HTTPError as error:
-        raise Denied(f"the authority says no: {_reason(error.read(2000))}") from None
-    except URLError as error:
-        why = why_unreachable(error.reason) if isinstance(error.reason, OSError) else error.reason
-        raise Unavailable(f"no authority at {url}: {why}") from None
-
-
-def _reason(body: bytes) -> str:
-    """What a refusal says; one that is not the authority's own is shown as it is."""
-    try:
-        return str(msgspec.json.decode(body)["reason"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return body.decode("utf-8", "replace").strip()

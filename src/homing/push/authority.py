@@ -9,24 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
-
 from homing.errors import Malformed, NoService
 from homing.ids import parse_id
 from homing.ports import Link, Port
 from homing.push.links import PacketRole, Peer
+from homing.push.tickets import Ticket
 from homing.push.tokens import Keyring
 from homing.wire import relay
-
-
-class Ticket(Struct, frozen=True):
-    """What a subscriber needs to connect; also the JSON that it gets."""
-
-    status: str
-    client_id: str
-    timestamp: int
-    token: str
-    connector: str
 
 
 class Authority(PacketRole):

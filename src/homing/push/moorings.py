@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Protocol, cast
 
 from homing.backoff import Backoff
@@ -20,6 +20,9 @@ from homing.ports import Link, Role
 CONNECT_TIMEOUT = 5.0
 # First and last pause between dials: a node that is back is noticed within a second.
 PAUSES = (0.05, 1.0)
+
+
+Find = Callable[[str], Awaitable[str]]
 
 
 class Stream(Protocol):
@@ -100,12 +103,19 @@ class Moorings:
 
     role: Role
 
-    def __init__(self, stream: Callable[[], Stream], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        stream: Callable[[], Stream],
+        tls: ssl.SSLContext | None = None,
+        find: Find | None = None,
+    ) -> None:
+        """`find`: asked before each dial where to go instead; what it raises is tried again."""
         self.loop = asyncio.get_running_loop()
         self.stream = stream
         self.failure = ""  # why the last dial did not succeed
         self.link: MooredLink | None = None  # the newest
         self._tls = tls
+        self._find = find
         self._dials: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
 
@@ -155,9 +165,13 @@ class Moorings:
         while True:
             link = MooredLink(self, plug)
             try:
+                if self._find is not None:
+                    where = parse_endpoint(await self._find(str(where)))
                 await asyncio.wait_for(self._dial(link, where), CONNECT_TIMEOUT)
                 backoff.reset()
                 await link.over
+            except HomingError as error:
+                self.failure = str(error)
             except (OSError, TimeoutError) as error:
                 self.failure = f"{where}: {why_unreachable(error)}"
             except asyncio.CancelledError:

@@ -5,6 +5,9 @@
         async for push in subscriber:
             print(push.attrs, push.body)
 
+The token comes from an authority (`Subscriber(client_id, authority="http://host:7006", api_key=…)`),
+which is asked anew before every connect and names the connector to use, or from the caller.
+
 With `durable` nothing is lost between connections: what was not acknowledged comes again,
 flagged `redelivered`. By default a publication is acknowledged when the iterator is asked for
 the next one; with `ack="manual"` only by `await subscriber.ack(push)`.
@@ -18,12 +21,20 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Literal
 
-from homing.errors import HomingError, RequestTimeout, ShuttingDown
+from homing.errors import (
+    ConfigError,
+    Denied,
+    HomingError,
+    Malformed,
+    RequestTimeout,
+    ShuttingDown,
+)
 from homing.push.filters import parse_filter
 from homing.push.moorings import Moorings, Whole
 from homing.push.sessions import DEFAULT
 from homing.push.subscribing import Subscribing
 from homing.push.subscription import Fields
+from homing.push.tickets import ask_authority
 from homing.wire.pushed import Auth, Gap, Push
 
 DEFAULT_CONNECTOR = "127.0.0.1:7005"
@@ -41,14 +52,24 @@ class Subscriber:
         token: str = "",
         timestamp: int = 0,
         credentials: Callable[[], tuple[int, str]] | None = None,
+        authority: str = "",
+        api_key: str = "",
         durable: bool = False,
         ack: Literal["auto", "manual"] = "auto",
         timeout: float | None = 30.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`credentials`: called before each connect for (timestamp, token), which expire."""
+        """`credentials`: called before each connect for (timestamp, token), which expire.
+
+        `authority`: a URL to ask for them instead; `connectors` then overrule the one it names.
+        """
+        if authority and (token or credentials):
+            raise ConfigError(["either an authority or a token, not both"])
         self.client_id = client_id
         self._connectors: Sequence[str] = connectors or (DEFAULT_CONNECTOR,)
+        self._given = bool(connectors)
+        self._authority = authority
+        self._api_key = api_key
         self._credentials = credentials or (lambda: (timestamp, token))
         self._durable = durable
         self._auto = ack == "auto"
@@ -128,7 +149,8 @@ class Subscriber:
 
     def _open(self) -> Subscribing:
         if self._role is None:
-            self._moorings = Moorings(Whole, self._tls)
+            find = self._find_connector if self._authority else None
+            self._moorings = Moorings(Whole, self._tls, find)
             self._role = Subscribing(
                 self._moorings,
                 self._connectors,
@@ -149,12 +171,25 @@ class Subscriber:
         if self._moorings is not None and self._moorings.link is not None:
             self._moorings.link.read(on)
 
+    async def _find_connector(self, where: str) -> str:
+        """A new ticket; a refusal is told, and asked for again later: keys change."""
+        try:
+            ticket = await asyncio.to_thread(
+                ask_authority, self._authority, self.client_id, self._api_key
+            )
+        except (Denied, Malformed) as error:
+            if self._role is not None:
+                self._role.refused(error)
+            raise
+        self._credentials = lambda: (ticket.timestamp, ticket.token)
+        return where if self._given else ticket.connector
+
     def _auth(self) -> Auth:
         timestamp, token = self._credentials()
         return Auth(self.client_id, timestamp, token, ack=self._durable, resume=self._durable)
 
     def _refused(self, error: HomingError | None) -> None:
-        if error is not None:
+        if error is not None and self._arrived.qsize() < MAX_KEPT:
             self._arrived.put_nowait(error)
 
     def _future(self) -> asyncio.Future[None]:

@@ -156,15 +156,10 @@ class Subscribing:
                 settled(None if answer.ok else Malformed(answer.text))
 
     def _authenticated(self, answer: Status, now: float) -> None:
-        waiting, self._due = self._due, deque()
         if not answer.ok:
-            refusal = Denied(answer.text)
-            for settled in waiting:
-                if settled is not None:
-                    settled(refusal)
-            if self._failed is not None:
-                self._failed(refusal)
+            self.refused(Denied(answer.text))
             return
+        waiting, self._due = self._due, deque()
         self._welcome = True
         for name, fields in self._fields.items():
             self._say(_subscribe(name, fields), None)
@@ -174,6 +169,15 @@ class Subscribing:
                 self._due[-1] = _both(self._due[-1], settled)
             elif settled is not None:
                 settled(None)
+
+    def refused(self, refusal: HomingError) -> None:
+        """We are not let in: tell all who wait for that."""
+        waiting, self._due = self._due, deque()
+        for settled in waiting:
+            if settled is not None:
+                settled(refusal)
+        if self._failed is not None:
+            self._failed(refusal)
 
     def _pushed(self, arrived: pushed.Push | pushed.Gap) -> None:
         if isinstance(arrived, pushed.Push):
