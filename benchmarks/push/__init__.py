@@ -17,10 +17,10 @@ from benchmarks.push.sdk import publications_per_second
 from benchmarks.push.servers import MOSQUITTO, NATS, NODES, REDIS, UP, Server, contestants
 from benchmarks.service.brokers import plain_path
 
-# Subscribers and publications under way, as on the page of goals.
-FAN_OUTS = ((1_000, 16), (10_000, 1), (10_000, 8))
+# Subscribers, as on the page of goals, and in a quick look.
 SIZES = (64, 256)
-MANY, MATCHING = 10_000, 10
+SOME, MANY, MANY_QUICKLY = 1_000, 10_000, 2_000
+MATCHING = 10
 IDLE_BYTES = 3 * 1024
 # A short run must not see a server that still sorts what ten thousand clients just asked for.
 SECONDS, SETTLE = 1.2, 1.0
@@ -41,14 +41,16 @@ class Bench:
     def __init__(self, report: Report, servers: list[Server]) -> None:
         self.report = report
         self.servers = servers
+        self.many = MANY_QUICKLY if report.quick else MANY
+        self.fan_outs = ((SOME, 16), (self.many, 1), (self.many, 8))
         self.seen: dict[Case, Figures] = {}
         self.resident: dict[str, float] = {}
 
     def run(self) -> None:
         """Measure server by server, then table by table."""
         for server in self.servers:
-            self.report.say(f"{server.name}: {len(cases())} cases")
-            for case, got in measure(server, self.report.repeats, cases()).items():
+            self.report.say(f"{server.name}: {len(self.cases())} cases")
+            for case, got in measure(server, self.report.repeats, self.cases()).items():
                 self.seen[server.name, case] = got
         self.fan_out()
         self.by_size()
@@ -58,17 +60,36 @@ class Bench:
         self.publishing()
         goals(self)
 
+    def cases(self) -> dict[str, dict[str, float]]:
+        """What every server is asked to do, as the sink's options."""
+        found: dict[str, dict[str, float]] = {
+            "to one": {"subs": 1, "window": 1},
+            "to 1 000": {"subs": SOME, "window": 1},
+            **{f"{size} B": {"subs": SOME, "window": 16, "size": size} for size in SIZES},
+            **{
+                _fan_out(subs, window): {"warm": SETTLE, "subs": subs, "window": window}
+                for subs, window in self.fan_outs
+            },
+            "filtered": {
+                "warm": SETTLE,
+                "subs": self.many,
+                "window": 16,
+                "groups": self.many // MATCHING,
+            },
+        }
+        return {case: {"seconds": SECONDS, **options} for case, options in found.items()}
+
     def fan_out(self) -> None:
         """The main table: everybody gets every publication."""
         rows: list[list[Cell]] = []
         for server in self.servers:
             row: list[Cell] = [server.name]
-            for subs, window in FAN_OUTS:
+            for subs, window in self.fan_outs:
                 got = self.seen[server.name, _fan_out(subs, window)]
                 row += [got.cpu_us, got.rate]
             rows.append(row)
         columns = ["server"]
-        for subs, window in FAN_OUTS:
+        for subs, window in self.fan_outs:
             columns += [f"{_fan_out(subs, window)}, CPU µs", "deliveries/s"]
         self.report.table("Fan-out, 128 B", _distinct(columns), rows)
         self.report.plot("cpu", lambda axes: _bars(axes, self))
@@ -89,7 +110,7 @@ class Bench:
             got = self.seen[server.name, "filtered"]
             rows.append([server.name, got.useful, got.useful_cpu_us, got.rate, got.p50_us])
         columns = ["server", "useful deliveries/s", "CPU µs a useful one", "deliveries/s", "p50 µs"]
-        self.report.table(f"{MATCHING} of {MANY:,} match, W=16", columns, rows)
+        self.report.table(f"{MATCHING} of {self.many:,} match, W=16", columns, rows)
 
     def latency(self) -> None:
         """Publish to receive with one publication under way."""
@@ -105,9 +126,9 @@ class Bench:
         rows: list[list[Cell]] = []
         for server in self.servers:
             self.report.say(f"{server.name}: idle connections")
-            self.resident[server.name] = held = bytes_per_connection(server, MANY)
+            self.resident[server.name] = held = bytes_per_connection(server, self.many)
             rows.append([server.name, held / 1024])
-        self.report.table(f"{MANY:,} idle subscribers", ["server", "KiB each"], rows)
+        self.report.table(f"{self.many:,} idle subscribers", ["server", "KiB each"], rows)
         self.report.note(
             "homing's figure is of all its processes: a connection and session at the connector, "
             "a subscription of two fields at the matcher."
@@ -123,25 +144,12 @@ class Bench:
         self.report.table("homing.Publisher, acknowledged", ["", "publications/s"], rows)
 
 
-def cases() -> dict[str, dict[str, float]]:
-    """What every server is asked to do, as the sink's options."""
-    wide: dict[str, float] = {"subs": MANY, "warm": SETTLE}
-    found: dict[str, dict[str, float]] = {
-        "to one": {"subs": 1, "window": 1},
-        "to 1 000": {"subs": 1000, "window": 1},
-        **{f"{size} B": {"subs": 1000, "window": 16, "size": size} for size in SIZES},
-        **{_fan_out(*one): {"warm": SETTLE, "subs": one[0], "window": one[1]} for one in FAN_OUTS},
-        "filtered": {**wide, "window": 16, "groups": MANY // MATCHING},
-    }
-    return {case: {"seconds": SECONDS, **options} for case, options in found.items()}
-
-
 def goals(bench: Bench) -> None:
     """What the project set out to reach, in ratios within this run."""
     report, seen = bench.report, bench.seen
-    wide = _fan_out(MANY, 8)
+    wide = _fan_out(bench.many, 8)
     ours = seen[NODES, wide]
-    report.goal("CPU µs a delivery, 10 000 subscribers, W=8", ours.cpu_us, 2.5)
+    report.goal(f"CPU µs a delivery, {wide}", ours.cpu_us, 2.5)
     report.goal("deliveries/s there", ours.rate, 400_000, at_least=True)
     for name, limit in ((REDIS, 1.0), (NATS, 0.5), (MOSQUITTO, 0.1)):
         if (name, wide) in seen:
@@ -167,7 +175,7 @@ def _distinct(columns: list[str]) -> list[str]:
 
 def _bars(axes: Any, bench: Bench) -> None:
     width = 0.8 / len(bench.servers)
-    cases = [_fan_out(subs, window) for subs, window in FAN_OUTS]
+    cases = [_fan_out(subs, window) for subs, window in bench.fan_outs]
     for place, server in enumerate(bench.servers):
         heights = [bench.seen[server.name, case].cpu_us for case in cases]
         places = [number + place * width for number in range(len(cases))]
