@@ -66,7 +66,7 @@ def match(publications: DataFrame, subscriptions: DataFrame, shards: int = 1) ->
         asked = asked.withColumn("shard", F.explode(numbers)).repartition(shards, "shard")
     else:
         asked = asked.withColumn("shard", F.lit(0))
-    found = asked.mapInArrow(_matching(names), RESULT)
+    found = asked.mapInArrow(matching(names), RESULT)
     # A client's subscriptions may lie in several shards.
     return found if shards == 1 else found.distinct()
 
@@ -174,9 +174,11 @@ def _connectors(connectors: pa.ChunkedArray, codes: pa.Array, size: int) -> pa.A
     return connectors.combine_chunks().take(pa.array(last))
 
 
-def _matching(
+def matching(
     names: list[str],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What tasks do, for mapInArrow: (id, attrs_json, shard) in, RESULT out."""
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             shards = batch.column("shard")

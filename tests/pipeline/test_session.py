@@ -1,0 +1,68 @@
+"""Streams whose Python process Spark did not wait for are begun anew; other failures are told."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from homing.errors import PipelineError
+from homing.pipeline.session import ATTEMPTS, LATE, finish
+
+
+class Query:
+    """A stream that ended as told."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+
+class Starts:
+    """Gives out streams that end one after the other as listed."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self.errors = list(errors)
+        self.begun = 0
+
+    def __call__(self) -> StreamingQuery:
+        self.begun += 1
+        return cast(StreamingQuery, Query(self.errors.pop(0)))
+
+
+def nothing(query: Any) -> None:
+    """The stream has ended already."""
+
+
+def test_a_late_process_is_given_another_chance() -> None:
+    starts = Starts(RuntimeError(f"Python worker failed to {LATE}."), None)
+    finish(starts, nothing)
+    assert starts.begun == 2
+
+
+def test_a_start_that_raises_is_tried_again_too() -> None:
+    begun: list[int] = []
+
+    def start() -> StreamingQuery:
+        begun.append(1)
+        if len(begun) < 3:
+            raise PySparkException(f"worker failed to {LATE}")
+        return cast(StreamingQuery, Query(None))
+
+    finish(start, nothing)
+    assert len(begun) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "times"), [("the disk is gone\nat org.apache…", 1), (f"failed to {LATE}", ATTEMPTS)]
+)
+def test_what_does_not_pass_is_told_in_one_line(error: str, times: int) -> None:
+    starts = Starts(*[RuntimeError(error)] * ATTEMPTS)
+    with pytest.raises(PipelineError) as told:
+        finish(starts, nothing)
+    assert str(told.value) == error.splitlines()[0]
+    assert starts.begun == times
