@@ -1,15 +1,15 @@
-"""Peers on the same workloads: numpy brute force, counting over segment trees, a DuckDB range join.
+"""Peers on the same workloads: numpy brute force, two matchers in C, a DuckDB range join.
 
 They know the numeric workloads only (ten ranges and one string), which spares them the general
-attributes that the index pays for.
+attributes that the index pays for. The matchers in C are in benchmarks/peers/matchers: counting over
+segment trees, as the system that the push plane comes from does, and a BE-tree.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -22,34 +22,38 @@ from benchmarks.matching.workloads import (
     ranges,
     zipf,
 )
+from benchmarks.peers import matcher_library
+
+Floats = npt.NDArray[np.float64]
+Matches = npt.NDArray[np.int32]
 
 NO_TEXT = -1
+# The numbers, and the string as one more.
+ATTRIBUTES = NUMERIC + 1
 
 
 class Table:
-    """A workload's subscriptions as a dense table of bounds, open ones infinite."""
+    """A workload's subscriptions as a dense table of closed ranges, open ones infinite."""
 
     def __init__(self, workload: Workload) -> None:
         count = workload.subscriptions
-        self.low = np.full((count, NUMERIC), -np.inf)
-        self.high = np.full((count, NUMERIC), np.inf)
-        self.text = np.empty(count, np.int64)
+        self.low = np.full((count, ATTRIBUTES), -np.inf)
+        self.high = np.full((count, ATTRIBUTES), np.inf)
         for seed, begin in enumerate(range(0, count, BLOCK)):
             size = min(BLOCK, count - begin)
             drawn = ranges(workload, seed, size)
             row, j = np.nonzero(drawn.used)
             self.low[begin + row, drawn.attributes[row, j]] = drawn.low[row, j]
             self.high[begin + row, drawn.attributes[row, j]] = drawn.high[row, j]
-            self.text[begin : begin + size] = drawn.text
+            asks = np.flatnonzero(drawn.text != NO_TEXT)
+            self.low[begin + asks, NUMERIC] = self.high[begin + asks, NUMERIC] = drawn.text[asks]
 
 
-def publications(
-    workload: Workload, count: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def publications(workload: Workload, count: int) -> Floats:
     """The same publications as workloads.publications gives, as numbers."""
     chance = np.random.default_rng((3, workload.skewed))
-    texts = chance.choice(TEXTS, count, p=zipf()).astype(np.int64)
-    return numeric_publications(workload, count), texts
+    texts = chance.choice(TEXTS, count, p=zipf()).astype(np.float64)
+    return np.column_stack([numeric_publications(workload, count), texts])
 
 
 class Brute:
@@ -60,98 +64,59 @@ class Brute:
     def __init__(self, table: Table) -> None:
         self.low = np.ascontiguousarray(table.low.T)
         self.high = np.ascontiguousarray(table.high.T)
-        self.text = table.text
 
-    def match(self, numbers: npt.NDArray[np.float64], text: int) -> npt.NDArray[np.int64]:
+    def match(self, values: Floats) -> npt.NDArray[np.int64]:
         """The ids that one publication satisfies."""
-        passes = (self.text == NO_TEXT) | (self.text == text)
-        for attribute in range(NUMERIC):
-            passes &= self.low[attribute] <= numbers[attribute]
-            passes &= numbers[attribute] <= self.high[attribute]
+        passes = np.ones(self.low.shape[1], np.bool_)
+        for attribute, value in enumerate(values):
+            passes &= self.low[attribute] <= value
+            passes &= value <= self.high[attribute]
         return np.flatnonzero(passes)
 
+    def match_all(self, values: Floats) -> int:
+        """How many matches these publications have."""
+        return sum(len(self.match(row)) for row in values)
 
-class SegmentTrees:
-    """A segment tree per attribute; whoever is found as often as it has bounds matches."""
 
-    name = "segment trees, counting (numba)"
+class InC:
+    """One of the matchers in C."""
 
-    def __init__(self, table: Table) -> None:
-        closed = np.isfinite(table.low)
-        self.needed = (closed.sum(axis=1) + (table.text != NO_TEXT)).astype(np.int32)
-        self.counts = np.zeros(len(table.text), np.int32)
-        self.trees = [
-            _tree(np.flatnonzero(closed[:, a]), table.low[:, a], table.high[:, a])
-            for a in range(NUMERIC)
-        ]
-        by_text = np.argsort(table.text, kind="stable")
-        self.text_ids = by_text.astype(np.int32)
-        self.text_start = np.searchsorted(table.text[by_text], np.arange(TEXTS + 1))
-        self.found = np.empty(len(table.text), np.int32)
+    def __init__(self, table: Table, prefix: str, name: str) -> None:
+        self.name = name
+        library = ctypes.CDLL(str(matcher_library()))
+        pointer, number = ctypes.c_void_p, ctypes.c_long
+        build = getattr(library, f"{prefix}_build")
+        build.restype, build.argtypes = pointer, [number, pointer, pointer]
+        self._run = getattr(library, f"{prefix}_match")
+        self._run.restype, self._run.argtypes = number, [pointer, number, pointer, pointer]
+        self._free = getattr(library, f"{prefix}_free")
+        self._free.argtypes = [pointer]
+        self._found = np.empty(len(table.low), np.int32)
+        self._handle = build(len(table.low), table.low.ctypes.data, table.high.ctypes.data)
 
-    def match(self, numbers: npt.NDArray[np.float64], text: int) -> npt.NDArray[np.int32]:
+    def match(self, values: Floats) -> Matches:
         """The ids that one publication satisfies."""
-        self.counts[:] = 0
-        total = 0
-        for (points, start, ids), value in zip(self.trees, numbers, strict=True):
-            leaf = 2 * int(np.searchsorted(points, value))
-            leaf -= not (leaf < 2 * len(points) and points[leaf // 2] == value)
-            if leaf >= 0:
-                total = _count(leaf, start, ids, self.counts, self.needed, self.found, total)
-        mine = self.text_ids[self.text_start[text] : self.text_start[text + 1]]
-        total = _tally(mine, self.counts, self.needed, self.found, total)
-        return self.found[:total]
+        return self._found[: self.match_all(values.reshape(1, -1))]
+
+    def match_all(self, values: Floats) -> int:
+        """How many matches these publications have, without a step through Python."""
+        values = np.ascontiguousarray(values)
+        found = self._found.ctypes.data
+        return int(self._run(self._handle, len(values), values.ctypes.data, found))
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._free(self._handle)
 
 
-def _tree(
-    which: npt.NDArray[np.int64], low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
-) -> tuple[Any, Any, Any]:
-    """Leaves are the end points and the gaps between them; a node lists who covers all of it."""
-    points = np.unique(np.concatenate([low[which], high[which]]))
-    left = 2 * np.searchsorted(points, low[which])
-    right = 2 * np.searchsorted(points, high[which]) + 1
-    size = 1 << max(2 * len(points) - 1, 1).bit_length()
-    start = np.zeros(2 * size + 1, np.int64)
-    _cover(left, right, size, start, which, np.empty(0, np.int32), True)
-    np.cumsum(start, out=start)
-    ids = np.empty(start[-1], np.int32)
-    _cover(left, right, size, start.copy(), which, ids, False)
-    return points, start, ids
+def segment_trees(table: Table) -> InC:
+    """Whoever is found as often as it has ranges."""
+    return InC(table, "trees", "segment trees, counting (C)")
 
 
-@numba.njit(cache=True)
-def _cover(left, right, size, start, which, ids, counting):
-    for k in range(which.size):
-        a, b = left[k] + size, right[k] + size
-        while a < b:
-            for node, odd in ((a, a & 1), (b - 1, b & 1)):
-                if odd:
-                    if counting:
-                        start[node + 1] += 1
-                    else:
-                        ids[start[node]] = which[k]
-                        start[node] += 1
-            a = (a + (a & 1)) >> 1
-            b = (b - (b & 1)) >> 1
-
-
-@numba.njit(cache=True)
-def _tally(mine, counts, needed, found, total):
-    for identity in mine:
-        counts[identity] += 1
-        if counts[identity] == needed[identity]:
-            found[total] = identity
-            total += 1
-    return total
-
-
-@numba.njit(cache=True)
-def _count(leaf, start, ids, counts, needed, found, total):
-    node = leaf + (start.size - 1) // 2
-    while node:
-        total = _tally(ids[start[node] : start[node + 1]], counts, needed, found, total)
-        node >>= 1
-    return total
+def betree(table: Table) -> InC:
+    """Attributes and halved ranges by turns."""
+    return InC(table, "betree", "BE-tree (C)")
 
 
 class DuckDB:
@@ -164,15 +129,11 @@ class DuckDB:
 
         self._connection = duckdb.connect()
         self._connection.execute("SET threads = 1")
-        columns = {f"l{a}": table.low[:, a] for a in range(NUMERIC)}
-        columns |= {f"h{a}": table.high[:, a] for a in range(NUMERIC)}
-        self._store("subs", {"id": np.arange(len(table.text)), "text": table.text, **columns})
-        tests = [f"x{a} BETWEEN l{a} AND h{a}" for a in range(NUMERIC)]
-        self._query = (
-            "SELECT e, id FROM pubs JOIN subs ON "
-            + " AND ".join(tests)
-            + f" AND (subs.text = {NO_TEXT} OR subs.text = pubs.text)"
-        )
+        columns = {f"l{a}": table.low[:, a] for a in range(ATTRIBUTES)}
+        columns |= {f"h{a}": table.high[:, a] for a in range(ATTRIBUTES)}
+        self._store("subs", {"id": np.arange(len(table.low)), **columns})
+        tests = [f"x{a} BETWEEN l{a} AND h{a}" for a in range(ATTRIBUTES)]
+        self._query = "SELECT e, id FROM pubs JOIN subs ON " + " AND ".join(tests)
 
     def _store(self, name: str, columns: dict[str, Any]) -> None:
         import pyarrow as pa
@@ -181,11 +142,13 @@ class DuckDB:
         self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM incoming")
         self._connection.unregister("incoming")
 
-    def match_batch(
-        self, numbers: npt.NDArray[np.float64], texts: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    def match_batch(self, values: Floats) -> npt.NDArray[np.int64]:
         """(publication, id) of every match."""
-        columns = {f"x{a}": numbers[:, a] for a in range(NUMERIC)}
-        self._store("pubs", {"e": np.arange(len(texts)), "text": texts, **columns})
+        columns = {f"x{a}": values[:, a] for a in range(ATTRIBUTES)}
+        self._store("pubs", {"e": np.arange(len(values)), **columns})
         found = self._connection.execute(self._query).fetchnumpy()
         return np.stack([found["e"], found["id"]], axis=1).astype(np.int64)
+
+    def match_all(self, values: Floats) -> int:
+        """How many matches these publications have."""
+        return len(self.match_batch(values))

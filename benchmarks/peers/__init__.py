@@ -1,7 +1,7 @@
 """What homing is measured beside and with: brokers and load, all built from source here.
 
 `load/` is every client and worker in one C process, `fanout/` a publisher and every subscriber;
-`majordomo.c` the yardstick on libzmq, `majordomo.py` the same on pyzmq. Programs go to build/peers, rebuilt when a source is newer.
+`majordomo.c` the yardstick on libzmq, `majordomo.py` the same on pyzmq; `matchers/` two matchers. Programs go to build/peers, rebuilt when a source is newer.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ def majordomo_program() -> Path | None:
     if not Path("/usr/include/zmq.h").exists() or not which("gcc"):
         return None
     return _compile("majordomo", [HERE / "majordomo.c"], "-lzmq")
+
+
+def matcher_library() -> Path:
+    """The matchers in C that the index is measured beside, as a shared library."""
+    if not apt_installed("gcc", "gcc"):
+        raise RuntimeError("the matching benchmark needs a C compiler for its yardsticks")
+    return _compile("matchers.so", sorted((HERE / "matchers").glob("*.c")), "-shared", "-fPIC")
 
 
 def _compile(name: str, sources: list[Path], *libraries: str) -> Path:

@@ -215,6 +215,7 @@ def test_batches_of_like_and_of_unlike_rows(path: str) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(7200)  # the oracle asks four hundred subscriptions, a million times
 def test_a_million_random_publications() -> None:
     chance = random.Random(11)
     index, oracle = Index(), Oracle()

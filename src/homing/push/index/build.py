@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from homing.push.index.blocks import Words, aligned, expanded, section32
+from homing.push.index.blocks import Words, aligned, section32
 from homing.push.index.kernels import layout as at
 from homing.push.index.kernels import load
 from homing.push.index.planner import Cuts, Sample, plan_weights
@@ -69,9 +69,9 @@ def joined(boxes: Boxes) -> Boxes:
         return boxes
     by_leader = np.argsort(leader, kind="stable")
     counts = _sizes(boxes.subs)
-    ids = boxes.ids[_expanded(boxes.subs, by_leader)]
+    ids = boxes.ids[kernel.elements(boxes.subs, by_leader)]
     per_leader = np.bincount(leader, weights=counts, minlength=leader.size)[kept]
-    picked = _expanded(boxes.first, kept)
+    picked = kernel.elements(boxes.first, kept)
     return Boxes(
         _starts(_sizes(boxes.first)[kept]),
         _starts(per_leader.astype(np.int64)),
@@ -91,11 +91,6 @@ def _starts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
 def _sizes(starts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     signed = starts.astype(np.int64)
     return signed[1:] - signed[:-1]
-
-
-def _expanded(starts: npt.NDArray[np.uint32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The element numbers of these rows of a ragged array, row after row."""
-    return expanded(starts[:-1].astype(np.int64)[rows], _sizes(starts)[rows])
 
 
 class Arrangement(NamedTuple):
@@ -254,8 +249,8 @@ def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words) -> Words
     """The block with every section in place but the pages' bodies still empty."""
     real = plan.entries >= 0
     chosen = plan.entries[real]
-    ids = boxes.ids[_expanded(boxes.subs, chosen)]
-    bounds = _expanded(boxes.first, chosen)
+    ids = boxes.ids[kernel.elements(boxes.subs, chosen)]
+    bounds = kernel.elements(boxes.first, chosen)
     cells = 1 << max(int(ids.size * 1.5) - 1, 1).bit_length()
     slots = np.zeros(cells, np.uint32)
     kernel.fill_slots(ids, slots)
@@ -264,9 +259,7 @@ def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words) -> Words
     entry[:, 1] = _starts(_spread(boxes.subs, chosen, real))
     entry[:-1, 2] = at.NO_RESIDUAL
     entry[:-1, 2][real] = boxes.residual[chosen]
-    bound = np.empty((bounds.size, 3), np.float64)
-    bound.view(np.uint64)[:, 0] = boxes.lane[bounds]
-    bound[:, 1:] = boxes.bound.reshape(-1, 2)[bounds]
+    bound = kernel.laid_bounds(bounds, boxes.lane, boxes.bound)
     sections: dict[int, npt.NDArray[Any]] = {
         at.ENTRY: entry,
         at.BOUND: bound,
@@ -311,8 +304,8 @@ def assembled(sections: dict[int, npt.NDArray[Any]], page_words: int) -> Words:
     octets = block.view(np.uint8)
     for section, data in sections.items():
         block[section] = places[section]
-        begin = 8 * places[section]
-        octets[begin : begin + data.nbytes] = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+        flat = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+        kernel.copy(flat, octets[8 * places[section] :])
     block[at.MAGIC] = at.VERSION
     block[at.WORDS] = block.size
     block[at.PAGE] = offset

@@ -393,6 +393,7 @@ class Index:
         for old in frozen:
             with self._lock:
                 self._forget_recent(old)
+            self._breathe()
 
     def _forget_recent(self, old: Tail) -> None:
         for subscription in old.positions:

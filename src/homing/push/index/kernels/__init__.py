@@ -1,6 +1,6 @@
 """The compiled kernels: fetched from a disk cache or compiled, in the background, once a process.
 
-Everything else in the index asks `ready()`: until it answers, numpy does the work (scan.py), so
+Everything else in the index asks `ready()`: until it answers, numpy does the work (blocks.py), so
 that a node's first match never waits for a compiler. The cache is keyed by a digest of the kernels'
 sources and of numba's version: numba's own key looks at one file only and would go stale when
 layout.py changes.
@@ -23,6 +23,10 @@ class Kernels(NamedTuple):
     match: Any
     build: Any
 
+
+# Seconds in which a new index may answer its first publications before the imports and the compiler
+# want the interpreter too.
+HEAD_START = 0.02
 
 _lock = threading.Lock()
 _loaded: Kernels | None = None
@@ -48,7 +52,8 @@ def load_in_background() -> None:
     global _thread
     if _loaded is None and _thread is None:
         # A daemon: a process that ends meanwhile must not wait for a compiler.
-        _thread = threading.Thread(target=load, name="homing-kernels", daemon=True)
+        _thread = threading.Timer(HEAD_START, load)
+        _thread.name, _thread.daemon = "homing-kernels", True
         _thread.start()
 
 

@@ -55,6 +55,41 @@ def mix(x):
     return x ^ (x >> np.uint64(31))
 
 
+# numpy does these three too, but keeps the interpreter to itself for as long as they take.
+@kernel("i8[::1](u4[::1],i8[::1])")
+def elements(starts, rows):
+    """The element numbers of these rows of a ragged array, row after row."""
+    total = 0
+    for row in rows:
+        total += np.int64(starts[row + 1]) - np.int64(starts[row])
+    numbers = np.empty(total, np.int64)
+    n = 0
+    for row in rows:
+        for i in range(np.int64(starts[row]), np.int64(starts[row + 1])):
+            numbers[n] = i
+            n += 1
+    return numbers
+
+
+@kernel("u8[:,::1](i8[::1],u4[::1],f8[::1])")
+def laid_bounds(picked, lane, bound):
+    """The BOUND section: lane, low and high of the picked bounds."""
+    bits = bound.view(np.uint64)
+    rows = np.empty((picked.size, 3), np.uint64)
+    for k in range(picked.size):
+        i = picked[k]
+        rows[k, 0] = lane[i]
+        rows[k, 1] = bits[2 * i]
+        rows[k, 2] = bits[2 * i + 1]
+    return rows
+
+
+@kernel("void(u1[::1],u1[::1])")
+def copy(source, target):
+    """The bytes of one array at the beginning of another."""
+    target[: source.size] = source
+
+
 @kernel("i8[::1](u8[::1])")
 def living(block):
     """How many entries, bounds and subscribers a block still has."""
