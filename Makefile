@@ -53,8 +53,9 @@ bench: $(READY) ## measure beside the peers (ONLY=wire|service|matching|push|pip
 docs: $(READY) reference ## build the documentation site, failing on any warning
 	$(BIN)/mkdocs build --strict --quiet
 
-reference: $(READY) ## write the reference pages from the code
+reference: $(READY) ## write the reference pages from the code, and README's figures from the results
 	@$(BIN)/python -m scripts.reference
+	@$(BIN)/python -m scripts.figures
 
 build: $(READY) ## a wheel of this checkout, its hot path compiled by mypyc
 	@VENV="$(VENV)" sh scripts/build_wheel.sh
@@ -64,8 +65,9 @@ compiled: build ## the service plane's tests, on the compiled wheel
 	$(BIN)/python -m zipfile -e "$$(ls -t dist/homing-*-linux_*.whl | head -n 1)" build/compiled
 	PYTHONPATH=$(CURDIR)/build/compiled COMPILED_FORM=1 $(BIN)/pytest -n $(JOBS) --dist loadfile $(COMPILED)
 
-dist: $(READY) ## the source archive and a wheel made from it
+dist: $(READY) ## the source archive, a wheel made from it, and an archive for Spark's executors
 	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m scripts.spark_archive dist
 
 nightly: $(READY) debian ## the long runs: more seeds, more events, longer fuzzing
 	HOMING_TEST_PROFILE=nightly $(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)

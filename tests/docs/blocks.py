@@ -1,7 +1,8 @@
 """Fenced blocks of a Markdown page that a test runs as its reader would.
 
 A block is run when `<!-- runs -->` stands on the line above its fence; `<!-- runs in the checkout -->`
-runs it there instead of in a new directory, `<!-- runs nightly … -->` only in the nightly profile. In a `console` block, lines after `$ ` are commands and the others what they print, where `…`
+runs it there instead of in a new directory, `<!-- runs nightly … -->` only in the nightly profile; with
+`, figures vary` before its end every number on the page stands for any number. In a `console` block, lines after `$ ` are commands and the others what they print, where `…`
 stands for anything within a line and a line `…` for any lines. A `python` block is a program. A `toml`
 or `text` block with `<!-- file: NAME -->` above it is written to that file. All blocks of a page
 share one directory and one shell, top to bottom.
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 _BLOCK = re.compile(
-    r"^<!-- (?:runs(?P<nightly> nightly)?(?P<checkout> in the checkout)?|file: (?P<name>[\w.-]+)) -->\n+"
+    r"^<!-- (?:runs(?P<nightly> nightly)?(?P<checkout> in the checkout)?(?P<vary>, figures vary)?|file: (?P<name>[\w.-]+)) -->\n+"
     r"^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_NUMBER = re.compile(r"\d[\d,.]*(?<=\d)")
 _MARK = re.compile(r"^<!-- (?:runs|file:)", re.MULTILINE)
 
 
@@ -48,6 +50,10 @@ def steps(page: Path) -> list[Step]:
             found.append(Step("program", block["body"], line, in_checkout=checkout))
         else:
             raise ValueError(f"{page.name}:{line}: nobody knows how to run {block['language']}")
+        if block["vary"] is not None:
+            found[before:] = [
+                step._replace(expected=_NUMBER.sub("…", step.expected)) for step in found[before:]
+            ]
         if block["nightly"] is not None:
             found[before:] = [step._replace(nightly=True) for step in found[before:]]
     if len(_MARK.findall(text)) != len(_BLOCK.findall(text)):

@@ -88,6 +88,16 @@ def test_a_page_shares_its_directory_and_its_shell(tmp_path: Path) -> None:
     _run(_page(tmp_path, text), tmp_path)
 
 
+def test_figures_may_vary_where_a_page_says_so(tmp_path: Path) -> None:
+    block = "```console\n$ echo 1,234 requests in 5.5 s.\n987 requests in 1.25 s.\n```\n"
+    _run(_page(tmp_path, f"<!-- runs, figures vary -->\n{block}"), tmp_path)
+    with pytest.raises(AssertionError, match="the page shows"):
+        _run(_page(tmp_path, f"<!-- runs -->\n{block}"), tmp_path)
+    words = block.replace("987 requests", "987 letters")
+    with pytest.raises(AssertionError, match="the page shows"):
+        _run(_page(tmp_path, f"<!-- runs, figures vary -->\n{words}"), tmp_path)
+
+
 def test_a_mark_without_a_block_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no fenced block"):
         steps(_page(tmp_path, "<!-- runs -->\n\nwords\n\n```console\n$ true\n```\n"))

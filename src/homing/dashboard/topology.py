@@ -29,7 +29,7 @@ def node(name: str, host: Host, endpoints: dict[str, str]) -> dict[str, Any]:
         facts["subscriptions"] = len(role.table)
         facts["publications owed"] = len(role.owed)
     elif isinstance(role, Dispatcher):
-        facts["connectors"] = len(role.outboxes)
+        facts["connectors"] = len(role.connectors)
     elif isinstance(role, Connector):
         facts["sessions"] = len(role.sessions)
     return told

@@ -41,7 +41,7 @@ class Kept:
 
     def __init__(self, data: Path, tables: Path) -> None:
         self._data = data
-        self._tables = tables
+        self._tables = tables.absolute()
         self._supervisor = Supervisor(watch=lambda _name, _line: None)
         self._key = secrets.token_hex(16)
         self._offset = free_offset()

@@ -64,6 +64,7 @@ class Audience:
             client,
             self._stage.ends["subscribers"],
             credentials=lambda: self._stage.credentials(client),
+            durable=True,
         )
         self._subscribers.append(subscriber)
         async with room:

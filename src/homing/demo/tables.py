@@ -1,7 +1,7 @@
 """The Spark pipeline over the demo's journals: tables, ledger, service levels, a plan, a report.
 
-A program of its own (`python -m homing.demo.tables JOURNALS REPORT`, findings as JSON on its standard
-output), so that what Spark has to say on the way stays off the demo's screen.
+A program of its own (`python -m homing.demo.tables JOURNALS REPORT FINDINGS`, the last a file for JSON: the
+JVM warns on standard output), so that what Spark has to say on the way stays off the demo's screen.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ def examine(journals: Path, report: Path) -> Findings:
     """Ingest, audit, measure and write the report."""
     from homing.pipeline import ingest, ledger, plan, slo
     from homing.pipeline import report as page
-    from homing.pipeline.match import as_of
     from homing.pipeline.session import connect
     from homing.pipeline.tables import Tables
 
@@ -60,7 +59,7 @@ def examine(journals: Path, report: Path) -> Findings:
         minutes = slo.run(tables).select("service", "requests", "errors", "p50_us", "p99_us")
         levels = [(row[0], row[1], row[2], row[3], row[4]) for row in minutes.collect()]
         publications = tables.read("publications")
-        subscriptions = as_of(tables.read("subscriptions"), None)
+        subscriptions = tables.read("subscriptions")  # everybody has left by now
         matchers = plan.names(str(MATCHERS))
         made, _ = plan.make(1, matchers, publications, subscriptions)
         laid = plan.tiles(publications, subscriptions, made)
@@ -95,22 +94,23 @@ def _note(tables: Path, found: Findings) -> None:
 
 async def examine_apart(journals: Path, report: Path) -> Findings:
     """`examine` in a process of its own; PipelineError with its last words if it fails."""
+    findings = journals / "findings.json"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "homing.demo.tables", str(journals), str(report)),
-        stdout=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", "homing.demo.tables", str(journals), str(report), str(findings)),
+        stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         # Everything happens on this machine; its name may lead elsewhere, or nowhere.
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
     )
     try:
-        told, noise = await process.communicate()
+        _, noise = await process.communicate()
     except asyncio.CancelledError:
         process.kill()
         await process.wait()
         raise
     if process.returncode:
         raise PipelineError(f"Spark failed: {_reason(noise.decode('utf-8', 'replace'))}")
-    return msgspec.json.decode(told, type=Findings)
+    return msgspec.json.decode(findings.read_bytes(), type=Findings)
 
 
 def _reason(noise: str) -> str:
@@ -121,5 +121,6 @@ def _reason(noise: str) -> str:
 
 
 if __name__ == "__main__":
-    found = examine(Path(sys.argv[1]), Path(sys.argv[2]))
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    Path(sys.argv[3]).write_bytes(
+        msgspec.json.encode(examine(Path(sys.argv[1]), Path(sys.argv[2])))
+    )

@@ -1,0 +1,56 @@
+"""Write README's measured figures from benchmarks/results, so that it cannot show any others.
+
+    python -m scripts.figures             # part of `make reference`
+
+Every goal of every area is shown, reached or not; tests/docs/test_figures.py fails while README differs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->"
+
+
+def figures(results: Path = RESULTS) -> str:
+    """The table, a row for each goal, and what it was measured on."""
+    rows = ["| area | measured | result | goal |", "|---|---|---|---|"]
+    machines: dict[str, None] = {}
+    for path in sorted(results.glob("*.json")):
+        area = json.loads(path.read_text())
+        if area["goals"]:
+            machines[re.sub(r", [\d-]+$", "", area["machine"])] = None
+            rows += [_row(area["area"], goal) for goal in area["goals"]]
+    told = "\n".join(rows)
+    return f"{told}\n\nMeasured on {'; '.join(machines)}; `make bench` repeats it.\n"
+
+
+def _row(area: str, goal: dict[str, Any]) -> str:
+    verdict = "reached" if goal["reached"] else "**missed**"
+    page = f"[{area}](docs/benchmarks/{area}.md)"
+    wanted = f"{goal['sign']} {_number(goal['limit'])}"
+    return f"| {page} | {goal['name']} | {_number(goal['value'])} | {wanted}, {verdict} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def updated(text: str, table: str) -> str:
+    """README with this table in its place."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README has no {BEGIN.strip()} … {END}")
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    README.write_text(updated(README.read_text(), figures()))
+    print("wrote README.md")
