@@ -15,17 +15,16 @@ A thread of its own runs the loop of each, so it may be used from several thread
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from homing.loops import LoopThread
 from homing.push import publisher, subscriber
 from homing.push.subscription import Fields
 from homing.push.values import Value
 from homing.wire.pushed import Gap, Push
 
-T = TypeVar("T")
 Inner = TypeVar("Inner", publisher.Publisher, subscriber.Subscriber)
 
 
@@ -33,20 +32,17 @@ class _Blocking(Generic[Inner]):
     """An asynchronous object on a running loop in a thread of its own."""
 
     def __init__(self, kind: type[Inner], *arguments: Any, **settings: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="homing-loop", daemon=True
-        )
-        self._thread.start()
+        self._loop = LoopThread()
+        self._call = self._loop.call
         self._closed = False
 
         async def make() -> Inner:
             return await kind(*arguments, **settings).__aenter__()
 
         try:
-            self._inner: Inner = self._call(make())
+            self._inner: Inner = self._loop.call(make())
         except BaseException:
-            self._stop()
+            self._loop.stop()
             raise
 
     def __enter__(self) -> Self:
@@ -65,23 +61,9 @@ class _Blocking(Generic[Inner]):
         if not self._closed:
             self._closed = True
             try:
-                self._call(self._inner.close())
+                self._loop.call(self._inner.close())
             finally:
-                self._stop()
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine run over there; an interrupt here cancels it there."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+                self._loop.stop()
 
 
 class Publisher(_Blocking[publisher.Publisher]):

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
+from homing.loops import LoopThread, fastest_loop
 from homing.service import client as asynchronous
 from homing.service.client import Options
-from homing.service.worker import GRACE, fastest_loop
+from homing.service.worker import GRACE
 from homing.service.worker import Worker as AsyncWorker
 
 T = TypeVar("T")
@@ -29,40 +29,11 @@ T = TypeVar("T")
 _AHEAD = 64
 
 
-class _LoopThread:
-    """A running loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        make = fastest_loop() or asyncio.new_event_loop
-        self._loop = make()
-        self._thread = threading.Thread(target=self._run, name="homing-loop", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine run over there; an interrupt here cancels it there."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-
 class Client:
     """homing.Client, blocking. Takes what it takes; close it, or use it in a `with`."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self._loop = _LoopThread()
+        self._loop = LoopThread()
         self._closed = False
 
         async def make() -> asynchronous.Client:

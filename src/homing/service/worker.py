@@ -38,6 +38,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from homing.errors import HandshakeRefused
+from homing.loops import fastest_loop
 from homing.service.bodies import codec_named
 from homing.service.station import Serve, Station
 from homing.wire.mdp_fields import CREDIT_MAX, NAME_MAX
@@ -200,16 +201,6 @@ class Worker:
             self._pools["thread"] = ThreadPoolExecutor(self._threads, "homing-worker")
         if self._processes:
             self._pools["process"] = ProcessPoolExecutor(self._processes)
-
-
-def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's loop where it is installed; None: asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    make: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return make
 
 
 def _on_loop(function: Callable[..., Any]) -> bool:

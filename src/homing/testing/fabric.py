@@ -153,7 +153,7 @@ class _Nodes:
             raise TimeoutError("the fabric's nodes did not stop")
 
     def _run(self) -> None:
-        from homing.service.worker import fastest_loop
+        from homing.loops import fastest_loop
 
         with asyncio.Runner(loop_factory=fastest_loop()) as runner:
             try:

@@ -1,0 +1,50 @@
+"""The fastest event loop there is, and one that runs in a thread of its own for blocking callers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loop where it is installed; None: asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    make: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return make
+
+
+class LoopThread:
+    """A running loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        make = fastest_loop() or asyncio.new_event_loop
+        self._loop = make()
+        self._thread = threading.Thread(target=self._run, name="homing-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine run over there; an interrupt here cancels it there."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop, then the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
