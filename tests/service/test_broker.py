@@ -5,12 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from homing.journal.events import (
-    RequestAccepted,
-    RequestAnswered,
-    RequestRefused,
-    RequestRequeued,
-)
+from homing.journal.events import RequestRequeued
 from homing.service.access import Access
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.wire import mdp
@@ -449,44 +444,6 @@ def test_content_routing_and_its_bugs() -> None:
     nak = mdp.read_to_client(client.take()[0])
     assert isinstance(nak, Nak)
     assert nak.reason == b"malformed no such tenant"
-
-
-def test_the_journal_tells_the_story() -> None:
-    stage = Stage()
-    worker, client = stage.worker(b"echo"), stage.client()
-    stage.ask(client)
-    stage.answer(worker, b"")
-    kinds = [type(event) for event in stage.port.events]
-    assert kinds.index(RequestAccepted) < kinds.index(RequestAnswered)
-    assert RequestRefused not in kinds
-
-
-def test_a_full_disk_takes_no_new_request_and_keeps_no_answer_back() -> None:
-    stage = Stage()
-    worker, client = stage.worker(b"echo"), stage.client()
-    stage.ask(client)
-    stage.port.full = True
-    stage.answer(worker, b"done")
-    stage.ask(client)
-    report, nak = (mdp.read_to_client(image) for image in client.take())
-    assert isinstance(report, Report)
-    assert isinstance(nak, Nak)
-    assert nak.reason.startswith(b"queue-full")
-    assert stage.broker.core.live == 0
-    stage.port.full = False
-    stage.ask(client)
-    stage.answer(worker, b"again")
-    assert isinstance(mdp.read_to_client(client.take()[0]), Report)
-
-
-def test_a_full_disk_stops_nobody_where_the_policy_says_so() -> None:
-    stage = Stage(BrokerPolicy(refuse_unjournaled=False))
-    worker, client = stage.worker(b"echo"), stage.client()
-    stage.port.full = True
-    stage.ask(client)
-    stage.answer(worker, b"")
-    assert isinstance(mdp.read_to_client(client.take()[0]), Report)
-    assert stage.broker.record.unwritten == 2
 
 
 def test_nothing_stays_behind_when_all_is_quiet() -> None:
