@@ -8,6 +8,7 @@ import pytest
 
 from homing.errors import DiskFull, QueueFull
 from homing.journal.events import Dropped, PublicationDone, PublicationTaken, SubscriptionSet
+from homing.pipeline.handing import figures
 from homing.pipeline.standin import StandIn
 from homing.push.places import places
 from homing.testing import RecordingLink, RecordingPort
@@ -90,6 +91,18 @@ def test_nothing_leaves_before_it_is_durable_and_nothing_twice() -> None:
     desk.sync_journal()
     assert desk.port.events[-1] == PublicationDone(0.0, identity(2))
     assert desk.port.events[-2] == PublicationTaken(0.0, identity(2), b"", b"", b"", 0)
+
+
+def test_its_figures_have_a_matchers_names() -> None:
+    desk = Desk()
+    desk.join()
+    desk.tell(relay.Subscribe(identity(7), ALICE, C1, b"s", FIELDS))
+    desk.hand(1, ALICE)
+    desk.hand(2)
+    desk.sync_journal()
+    told = {sample.metric.name: sample.value for sample in figures(desk.role)}
+    assert list(told.values()) == [1, 1, 2]
+    assert "homing_push_subscriptions" in told
 
 
 @pytest.mark.parametrize("by_checkpoint", [False, True])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from homing.metrics import Registry
+from homing.metrics import Registry, Source
 from homing.node.host import Host
 from homing.node.instruments import watch_node, watch_role
 from homing.node.metrics import Exposition
@@ -58,10 +58,15 @@ def _is_head(scope: Scope) -> bool:
     return bool(scope["method"] == "HEAD")
 
 
-def start_status(host: Host, endpoint: str) -> str:
-    """Serve a node's pages until its loop ends; the endpoint comes back with its port."""
+def start_status(host: Host, endpoint: str, more: Source | None = None) -> str:
+    """Serve a node's pages until its loop ends; the endpoint comes back with its port.
+
+    `more`: figures of a role that no other room knows.
+    """
     registry = Registry()
     watch_node(registry, host)
     watch_role(registry, host.role)
+    if more is not None:
+        registry.watch(more)
     page = StatusPage(Exposition(registry), lambda: not host.draining)
     return WebServer(page, MAX_CONNECTIONS).start(endpoint)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
@@ -22,11 +22,14 @@ from homing.clock import SystemClock
 from homing.cluster.static import parse_members
 from homing.config import Config
 from homing.errors import PipelineError, QueueFull
+from homing.metrics import Sample
 from homing.node.checkpoint import start_checkpoints
 from homing.node.host import Host
+from homing.node.instruments import PUBLICATIONS, SUBSCRIPTIONS, UNSETTLED
 from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal
 from homing.node.plug import StreamPlug
 from homing.node.push import NODE_BOUNDS, node_token
+from homing.node.status import start_status
 from homing.pipeline.register import Entry
 from homing.pipeline.standin import StandIn
 from homing.wire.packet import PacketStream
@@ -176,7 +179,10 @@ class Handing:
     async def _live(self) -> None:
         host = Host(reconnect=(0.05, 1.0))
         try:
-            self._started.set_result((host, self._start(host)))
+            standin = self._start(host)
+            if self._config.node.metrics:
+                start_status(host, self._config.node.metrics, partial(figures, standin))
+            self._started.set_result((host, standin))
             await asyncio.wrap_future(self._end)
             await host.drain(host.now() + DRAIN_SECONDS)
         finally:
@@ -199,6 +205,13 @@ class Handing:
         directory = journal_directory(config, self._role_name, self._node.hex())
         start_checkpoints(host, standin, directory / CHECKPOINT)
         return standin
+
+
+def figures(standin: StandIn) -> Iterator[Sample]:
+    """What a stand-in tells, under the names that a matcher uses."""
+    yield Sample(SUBSCRIPTIONS, (), len(standin.register))
+    yield Sample(UNSETTLED, (), len(standin.owed))
+    yield Sample(PUBLICATIONS, (), standin.takes)
 
 
 def dispatchers_of(config: Config) -> list[str]:

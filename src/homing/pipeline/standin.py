@@ -62,6 +62,7 @@ class StandIn(PacketRole):
         self.register = Register()
         self.owed = Handover(self._done)
         self.ready = False
+        self.takes = 0  # publications of this life
         self.safe = 0  # everything journaled up to this number is durable
         self._dispatchers = len(dispatchers)
         self._behind: dict[Link, set[bytes]] = {}  # dispatcher -> connectors it must still tell of
@@ -91,6 +92,7 @@ class StandIn(PacketRole):
             number = self.port.journal(taken)
         except DiskFull as error:
             raise QueueFull(f"the journal's disk is full: {error}") from error
+        self.takes += 1
         self._remember(taken.id)
         self._unsynced.append((number, taken))
         return number
