@@ -119,11 +119,13 @@ def token_file(running: Running, count: int, directory: str) -> list[str]:
     """What the sink needs to pass auth as `count` clients, as its arguments."""
     if running.token_key is None:
         return []
-    stamp = int(time.time())
+    # A run's clients are its own: what the run before left under way must not reach them.
+    stamp, run = int(time.time()), time.time_ns() >> 8
     keys = Keyring([running.token_key.read_bytes().strip()])
+    clients = [f"{run:016x}{number:08x}" for number in range(count)]
     path = Path(directory) / "tokens"
-    path.write_text("".join(keys.issue(f"{number:024x}", stamp) + "\n" for number in range(count)))
-    return [f"tokens={path}", f"stamp={stamp}"]
+    path.write_text("".join(keys.issue(client, stamp) + "\n" for client in clients))
+    return [f"tokens={path}", f"stamp={stamp}", f"run={run}"]
 
 
 def peer(argv: Callable[[int, Path], list[str]]) -> Start:

@@ -24,6 +24,7 @@ struct protocol {
 struct options {
     const char *tokens; /* homing: a file with one token a line */
     long stamp;         /* and the time they were made for */
+    long run;           /* homing: whose clients and messages these are */
     int port, pub, subs, window, size, groups, filter, idle;
     double warm, seconds;
 };

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static FILE *tokens;
 
@@ -37,8 +36,8 @@ static void greet(struct conn *c) {
     }
     if (!tokens && !(tokens = fopen(options.tokens ? options.tokens : "", "r"))) die("no tokens=FILE");
     if (fscanf(tokens, "%79s", token) != 1) die("too few tokens");
-    snprintf(auth, sizeof auth, "{\"client_id\":\"%024x\",\"timestamp\":%ld,\"token\":\"%s\"}",
-             (unsigned)c->number, options.stamp, token);
+    snprintf(auth, sizeof auth, "{\"client_id\":\"%016lx%08x\",\"timestamp\":%ld,\"token\":\"%s\"}",
+             options.run, (unsigned)c->number, options.stamp, token);
     command(c, 2, (const char *[]){"auth", auth});
 }
 
@@ -51,13 +50,12 @@ static void subscribe(struct conn *c) {
 }
 
 static void publish(int group, const char *payload) {
-    static uint64_t number;
+    static uint32_t number;
     char attributes[80];
     uint8_t id[12];
-    int run = getpid(); /* an id that was there before would be answered and go nowhere */
     number++;
-    memcpy(id, &number, 8);
-    memcpy(id + 8, &run, 4);
+    memcpy(id, &number, 4);
+    memcpy(id + 4, &options.run, 8); /* an id that was there before would go nowhere */
     int n = snprintf(attributes, sizeof attributes, "{\"price\":%d.25,\"city\":\"Paris\"}", group);
     packet(3, 3, (uint8_t[]){3, 1, 2}, (const void *[]){id, attributes, payload},
            (size_t[]){12, (size_t)n, (size_t)options.size});
