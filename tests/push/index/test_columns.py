@@ -107,3 +107,19 @@ def test_no_columns_and_no_rows(filled: tuple[Index, Oracle]) -> None:
         offsets, ids = filled[0].match_columns(empty)
         assert offsets.tolist() == [0]
         assert ids.tolist() == []
+
+
+def test_rows_of_strings_answer_as_columns_and_one_by_one(filled: tuple[Index, Oracle]) -> None:
+    """Attributes with and without prefix subscriptions, and strings that nobody named."""
+    index, oracle = filled
+    chance = random.Random(5)
+    rows: list[dict[str, Value]] = [
+        {name: f"s{chance.randint(0, 40)}" for name in "abcdef"} for _ in range(40)
+    ]
+    offsets, ids = index.match_batch(rows)
+    for i, row in enumerate(rows):
+        assert sorted(ids[offsets[i] : offsets[i + 1]].tolist()) == oracle.match(row)
+    mixed: list[dict[str, Value]] = [{"c": "s1"}, {"c": 2}, {"c": True}]
+    offsets, ids = index.match_batch(mixed)
+    for i, row in enumerate(mixed):
+        assert sorted(ids[offsets[i] : offsets[i + 1]].tolist()) == oracle.match(row)

@@ -93,6 +93,17 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
         Index.load(path, background=False)
 
 
+def test_a_damaged_vocabulary_is_noticed_without_a_checksum_too(tmp_path: Path) -> None:
+    index, _ = filled(8)
+    path = tmp_path / "index"
+    index.snapshot(path)
+    data = bytearray(path.read_bytes())
+    data[64:68] = (3).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(CorruptSegment):
+        Index.load(path, background=False, verify=False)
+
+
 def test_a_failed_save_leaves_the_old_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ numpy.ma array, null in a pyarrow array. NaN is a value, and refused like everyw
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ Flags = npt.NDArray[np.bool_]
 class Column(NamedTuple):
     """One attribute: its values and where it is missing. Strings are numbers into `texts`."""
 
-    kind: str  # number, boolean or text
+    kind: str  # number, boolean, text, or token: a text as its number in the vocabulary
     values: npt.NDArray[Any]
     missing: Flags | None
     texts: list[str]
@@ -94,7 +95,7 @@ class Columns(Sequence[Mapping[str, Value]]):
         found: list[tuple[int, Floats]] = []
         if column.kind == "number" and known.number != NO_LANE:
             found.append((known.number, column.values.astype(np.float64)))
-        elif column.kind == "boolean" and known.token != NO_LANE:
+        elif column.kind in ("boolean", "token") and known.token != NO_LANE:
             found.append((known.token, column.values.astype(np.float64)))
         elif column.kind == "text":
             tokens = vocabulary.register.numbers
@@ -194,6 +195,14 @@ def _from_values(name: str, values: Sequence[Any]) -> Column:
     raise SubscriptionError(f"the column `{name}` mixes {names}: match such rows one by one")
 
 
+def _tokens(name: str, values: Sequence[Any], vocabulary: Vocabulary) -> Column:
+    """Strings as numbers at once: without prefixes nobody needs the strings themselves."""
+    if set(map(type, values)) != {str}:
+        return _from_values(name, values)  # which refuses it
+    numbers = map(vocabulary.register.numbers.get, values, repeat(OTHER_TOKEN))
+    return Column("token", np.fromiter(numbers, np.float64, len(values)), None, [])
+
+
 def columns_of(rows: Sequence[Mapping[str, Value]], vocabulary: Vocabulary) -> Columns | None:
     """Rows that all have the same attributes, of the same kinds, as columns; others: None.
 
@@ -208,7 +217,12 @@ def columns_of(rows: Sequence[Mapping[str, Value]], vocabulary: Vocabulary) -> C
         for name, values in zip(
             names, zip(*[row.values() for row in rows], strict=True), strict=True
         ):
-            if name in vocabulary.attributes:
+            known = vocabulary.attributes.get(name)
+            if known is None:
+                continue
+            if type(values[0]) is str and not known.prefixes:
+                made._columns[name] = _tokens(name, values, vocabulary)
+            else:
                 made._columns[name] = _from_values(name, values)
     except SubscriptionError:
         return None  # row after row tells which row and why, or finds it is fine

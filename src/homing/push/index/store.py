@@ -205,7 +205,10 @@ def _parts(path: Path, encoded: bytes) -> list[Any]:
         if begin > len(encoded):
             raise CorruptSegment(str(path), _HEAD_SIZE + offset, "a part of the vocabulary is cut")
         offset = begin + _LENGTH.unpack_from(encoded, offset)[0]
-        parts.append(msgspec.msgpack.decode(encoded[begin:offset], strict=False))
+        try:
+            parts.append(msgspec.msgpack.decode(encoded[begin:offset], strict=False))
+        except msgspec.DecodeError as error:
+            raise CorruptSegment(str(path), _HEAD_SIZE + begin, str(error)) from None
     return parts
 
 
