@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -79,6 +80,24 @@ def test_it_says_where_everything_is(up: Up) -> None:
     for port in (5555, 5556, 7001, 7005, 7006):
         assert f":{port + up.offset}" in up.said
     assert f"homing request echo hello --set node.port_offset={up.offset}" in up.said
+
+
+def test_what_it_says_to_try_works(up: Up) -> None:
+    [publish] = re.findall(r"^  homing (publish .*)$", up.said, re.M)
+    words = [sys.executable, "-m", "homing.cli", *shlex.split(publish)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
+    [subscribe] = re.findall(r"^  homing (subscribe .*) &$", up.said, re.M)
+    words = [sys.executable, "-m", "homing.cli", *shlex.split(subscribe), "--count", "1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as subscriber:
+        deadline = time.monotonic() + 60
+        while subscriber.poll() is None and time.monotonic() < deadline:
+            subprocess.run(
+                [sys.executable, "-m", "homing.cli", *shlex.split(publish)], check=True, timeout=60
+            )
+        subscriber.kill()
+        assert subscriber.stdout is not None
+        assert '"hello"' in subscriber.stdout.read()
 
 
 def test_health_metrics_and_one_frame(up: Up) -> None:

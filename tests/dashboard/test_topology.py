@@ -27,7 +27,7 @@ def test_peers_are_drawn_with_what_they_could_take() -> None:
 def test_those_behind_are_drawn_the_furthest_first() -> None:
     desk = Desk()
     for number in range(2 * topology.MAX_SLOW):
-        session = Session(client_id(number), True, "spill")
+        session = Session(client_id(number), True, "spill", desk.connector.store)
         desk.connector.sessions[session.client] = session
         if number:
             session.owe(Shared(message_id(number), b"x" * number, b"{}"))
@@ -40,6 +40,6 @@ def test_those_behind_are_drawn_the_furthest_first() -> None:
 
 def test_nobody_behind_is_an_empty_table() -> None:
     desk = Desk()
-    session = Session(client_id(1), False, "drop-oldest")
+    session = Session(client_id(1), False, "drop-oldest", desk.connector.store)
     desk.connector.sessions[session.client] = session
     assert topology.slow(desk.connector) == []

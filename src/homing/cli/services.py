@@ -52,7 +52,8 @@ def _table(told: Any, where: str) -> None:
 
     console = Console(highlight=False)
     if not told:
-        console.print(f"no service at {where} yet: start one with `homing worker echo --echo`")
+        advice = "start one with `homing worker echo --echo`"
+        console.print(f"no service at {where} yet: {advice}", soft_wrap=True)
         return
     table = Table("service", box=None, pad_edge=False)
     for column in COLUMNS:

@@ -143,6 +143,14 @@ def _tell(nodes: Nodes, url: str) -> None:
         "\ntry, in another terminal:\n"
         f"  homing worker echo --echo{more}\n"
         f"  homing request echo hello{more}\n"
-        f"  homing subscribe 'price in 10..20' & homing publish price=12.5 --payload hello\n"
+        f"  homing subscribe 'price in 10..20'{more}{_data_flag(nodes.config)} &\n"
+        f"  homing publish price=12.5 --payload hello{more}\n",
+        soft_wrap=True,
     )
     print("ready up", flush=True)
+
+
+def _data_flag(config: Config) -> str:
+    """Where the key that signs tokens is, unless the command looks there by itself."""
+    usual = config.origin("node.data").startswith("default")
+    return "" if usual else f" --data {config.node.data}"
