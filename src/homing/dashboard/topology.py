@@ -28,6 +28,8 @@ def node(name: str, host: Host, endpoints: dict[str, str]) -> dict[str, Any]:
     elif isinstance(role, Matcher):
         facts["subscriptions"] = len(role.table)
         facts["publications owed"] = len(role.owed)
+        share = role.table.newest
+        facts["placement plan"] = f"epoch {share.plan.epoch}, holds {len(share.held)} tiles"
     elif isinstance(role, Dispatcher):
         facts["connectors"] = len(role.connectors)
     elif isinstance(role, Connector):

@@ -56,7 +56,7 @@ function build(id) {
   spec.plot = new uPlot({
     width: box.clientWidth || 400, height: 190,
     scales: { y: { range: (u, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-    axes: [{ ...axis, space: 90, values: (u, ticks) => ticks.map(clock) }, { ...axis, size: 72, values: (u, ticks) => ticks.map(spec.show) }],
+    axes: [{ ...axis, space: 90, values: (u, ticks) => ticks.map(clock) }, { ...axis, size: 72, values: (u, ticks) => ticks.map((tick) => (tick ? spec.show(tick) : "0")) }],
     series: [{ label: "at", value: (u, t) => (t ? clock(t) : "–") },
       ...spec.lines.map((label, i) => ({ label, spanGaps: true, stroke: colours[i], width: 2, dash: i ? [6, 3] : [], value: (u, v) => spec.show(v) }))],
   }, spec.data, box);
