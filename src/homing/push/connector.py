@@ -199,7 +199,7 @@ class Connector(PacketRole):
         message = relay.Subscribe(self._ids(), session.client, self.node, name.encode(), json)
         event = SubscriptionSet(now, session.client, self.node, name.encode(), json)
         self._change(session, message, event)
-        session.subscribe(name, fields)
+        session.subscribe(name, json)
         return message.message_id
 
     def unsubscribe(self, session: Session, name: str, now: float) -> bytes:
@@ -243,7 +243,7 @@ class Connector(PacketRole):
             for name, fields in session.subscriptions.items():
                 link.send(
                     relay.Subscribe(
-                        self._ids(), session.client, self.node, name.encode(), dump_fields(fields)
+                        self._ids(), session.client, self.node, name.encode(), fields
                     ).encode()
                 )
         link.send(relay.Sync(self._ids(), self.node, relay.SYNC_END).encode())

@@ -13,7 +13,13 @@ from homing.errors import DiskFull, HomingError, Malformed, RemoteProtocolError
 from homing.ids import parse_id
 from homing.ports import Link
 from homing.push.sessions import DEFAULT, Session
-from homing.push.subscription import Fields, check_fields, check_name, parse_field
+from homing.push.subscription import (
+    Fields,
+    check_fields,
+    check_name,
+    parse_field,
+    parse_fields,
+)
 from homing.push.tokens import Keyring
 from homing.wire import pushed
 from homing.wire.session import HEARTBEAT, HEARTBEAT_ANSWER, elements, status
@@ -161,7 +167,7 @@ class Doorway:
         elif len(visitor.answers) >= MAX_ANSWERS:
             raise Malformed(f"{MAX_ANSWERS} commands wait for their answers")
         elif verb == b"sub":
-            known = session.subscriptions.get(DEFAULT[0], {})
+            known = parse_fields(session.subscriptions.get(DEFAULT[0], b"{}"))
             self._subscribe(visitor, session, DEFAULT[0], {**known, **_fields(parts[1:])}, now)
         elif verb == b"subn" and len(parts) > 1:
             name = check_name(parts[1].decode())

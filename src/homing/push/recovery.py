@@ -22,7 +22,6 @@ from homing.journal.events import (
 )
 from homing.push.recent import Recent
 from homing.push.sessions import Session, Shared, Store
-from homing.push.subscription import dump_fields, parse_fields
 
 ENDED = b"ended"
 """The reason in the SessionClosed of a session that is over, not only its connection."""
@@ -68,7 +67,7 @@ def checkpoint(
     for session in sessions:
         events.append(SessionOpened(0.0, session.client, durable=True))
         events += [
-            SubscriptionSet(0.0, session.client, node, name.encode(), dump_fields(fields))
+            SubscriptionSet(0.0, session.client, node, name.encode(), fields)
             for name, fields in session.subscriptions.items()
         ]
         for shared in (*session.unacked.values(), *session.waiting.values()):
@@ -98,7 +97,7 @@ def _ended(sessions: dict[bytes, Session], client: bytes) -> None:
 def _subscription(session: Session, event: SubscriptionSet | SubscriptionRemoved) -> None:
     name = event.name.decode()
     if isinstance(event, SubscriptionSet):
-        session.subscribe(name, parse_fields(event.fields))
+        session.subscribe(name, event.fields)
         return
     for gone in [name] if name else list(session.subscriptions):
         session.unsubscribe(gone)

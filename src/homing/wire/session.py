@@ -84,6 +84,10 @@ def _number(frame: bytes, at: int, mark: bytes) -> tuple[int, int]:
     return int(digits), end + 2
 
 
+_NOTHING: Final = bytearray()
+"""Held by every stream between two messages, and never added to: there are many idle ones."""
+
+
 class _Framed:
     """A stream of `#<n>\\r\\n` frames, and of lines where the subclass takes them.
 
@@ -95,7 +99,7 @@ class _Framed:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._buffer = bytearray()
+        self._buffer = _NOTHING
         self._needed = 0
         self._offset = 0
 
@@ -112,12 +116,12 @@ class _Framed:
         if len(self._buffer) < self._needed:
             return None
         whole = bytes(self._buffer)
-        self._buffer = bytearray()
+        self._buffer = _NOTHING
         return whole
 
     def _keep(self, rest: bytes, needed: int) -> None:
         """Hold an unfinished message; `needed` bytes at least, 0 while that is not known."""
-        self._buffer += rest
+        self._buffer = bytearray(rest)
         self._needed = needed
 
     def _frame_end(self, data: bytes, at: int) -> tuple[int, int]:
