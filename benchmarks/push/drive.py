@@ -100,23 +100,25 @@ def sinking(running: Running, server: Server, options: Mapping[str, float]) -> I
             process.stdout.close()
 
 
-def bytes_per_connection(server: Server, count: int) -> float:
-    """Resident memory that one more idle subscriber costs, over all the server's processes."""
+def bytes_per_connection(server: Server, count: int) -> tuple[float, float]:
+    """Resident memory that one more idle subscriber costs: of the first process, and of all."""
     with server.start() as running:
         with sinking(running, server, {"subs": 10, "idle": 1}):
             few = _resident(running)
         with sinking(running, server, {"subs": 10 + count, "idle": 1}):
-            return max(0.0, (_resident(running) - few) / count)
+            many = _resident(running)
+    grown = [max(0.0, (after - before) / count) for before, after in zip(few, many, strict=True)]
+    return grown[0], sum(grown)
 
 
-def _resident(running: Running) -> int:
-    """What it holds once it has come to rest."""
+def _resident(running: Running) -> list[int]:
+    """What each process holds once it has come to rest."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         before = _cpu(running)
         time.sleep(0.25)
         if _cpu(running) - before < 0.02:
-            return sum(rss_bytes(pid) for pid in running.pids)
+            return [rss_bytes(pid) for pid in running.pids]
     raise TimeoutError("the server never came to rest")
 
 

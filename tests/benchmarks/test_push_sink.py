@@ -61,4 +61,4 @@ def test_ten_thousand_subscribers_at_one_connector(tmp_path: Path) -> None:
     with server.start() as running:
         got = once(server, running, {"subs": 10_000, "window": 2, "warm": 2, "seconds": 5})
         assert got.rate > 0
-    assert bytes_per_connection(server, 10_000) < 16 << 10
+    assert bytes_per_connection(server, 10_000)[0] < 16 << 10
