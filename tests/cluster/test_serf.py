@@ -94,9 +94,12 @@ async def _join_leave_fail() -> None:
             assert first.view.members() == [member(1), member(2), member(3)]
             three.end(signal.SIGKILL)
             await until(lambda: ("failed", "n3") in seen)
-            await second.leave()
+            await second.withdraw()  # its agent stays
             await until(lambda: ("left", "n2") in seen)
             assert first.view.members() == [member(1)]
+            assert two.process.poll() is None
+            await second.leave()
+            await until(lambda: two.process.poll() is not None)
         finally:
             for task in tasks:
                 task.cancel()

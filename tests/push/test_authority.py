@@ -98,6 +98,21 @@ def ask(
     return sent[0]["status"], msgspec.json.decode(answer) if answer.startswith(b"{") else answer
 
 
+def test_connectors_come_and_go() -> None:
+    role, links = authority("a:7004", "b:7004")
+    role.meet({"b:7004": "b:7005", "c:7004": "c:7005"}, 1.0)
+    assert links["a:7004"].reason == "no longer a member"
+    assert links["b:7004"].reason is None
+    assert role.issue(CLIENT).connector == "b:7005"
+    fresh = RecordingLink("connectors/c:7004")
+    role.opened(fresh, 1.0)
+    role.receive(fresh, relay.Hello(b"c" * 8, b"connector").encode(), 1.0)
+    assert {role.issue(CLIENT).connector for _ in range(4)} == {"b:7005", "c:7005"}
+    role.meet({}, 2.0)
+    with pytest.raises(NoService):
+        role.issue(CLIENT)
+
+
 def test_both_ways_of_asking_give_the_same_answer() -> None:
     desk = Desk(authority("a:7004")[0], [])
     posted = ask(desk, "POST", "/v1/token", b'{"client_id":"%s"}' % CLIENT.encode())

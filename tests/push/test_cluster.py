@@ -111,7 +111,7 @@ class Ring:
             if number == 0:
                 own += ["--plan", str(self.plan)]
             self._run(f"matcher-{number}", "matcher", *flags, *own)
-        await self.supervisor.ready(60.0)
+        await self.supervisor.ready(180.0)
 
     def _run(self, name: str, kind: str, *words: str) -> None:
         data = str(self._directory / name)
@@ -163,7 +163,7 @@ async def a_node_is_killed(directory: Path, serf: bool) -> None:
     nodes = lay_out(lambda more: NO_FLAGS.load({**given, **more}), 3, serf=serf)
     words = ["--set", "dashboard.enabled=false"]
     async with Cluster(nodes, words, serf=serf, drain_seconds=5.0) as cluster:
-        await cluster.ready()
+        await cluster.ready(180.0)
         first, second, third = (node.config.push for node in nodes)
         async with (
             Publisher(first.publishers, second.publishers, timeout=60.0) as publisher,

@@ -19,7 +19,7 @@ import msgspec
 
 from homing.config import Config
 from homing.node.push import node_identity, token_keys
-from homing.node.supervisor import Supervisor
+from homing.node.supervisor import READY_SECONDS, Supervisor
 from homing.node.up import MEMBER
 
 MAX_NODES = 9
@@ -128,9 +128,9 @@ class Cluster:
             self._supervisor.start(node.name, argv, {**_plain(), **node.variables})
         return self
 
-    async def ready(self) -> None:
+    async def ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until every node is; Unavailable names those that are not."""
-        await self._supervisor.ready(names=[node.name for node in self.nodes])
+        await self._supervisor.ready(seconds, names=[node.name for node in self.nodes])
 
     def lives(self, name: str) -> int:
         """How often a node has been started."""

@@ -16,6 +16,8 @@ from homing.push.placement import MAX_PLAN_BYTES, Plan, load_plan
 LOOK_SECONDS = 1.0
 """How often the file is looked at: a plan is made once in a while, by a job that takes minutes."""
 
+Stamp = tuple[int, int, int]
+
 _log = logging.getLogger("homing.push")
 _tasks: set[asyncio.Task[None]] = set()  # the loop alone would let them be collected
 
@@ -37,16 +39,15 @@ def read_plan(path: str) -> Plan | None:
 def start_plan(host: Host, matcher: Matcher, path: str) -> None:
     """Have a matcher follow the plan in a file for as long as its host's loop runs."""
     if path:
-        task = host.loop.create_task(_keep(host, matcher, path), name="plan")
+        task = host.loop.create_task(_keep(host, matcher, path, _stamp(path)), name="plan")
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
 
 
-async def _keep(host: Host, matcher: Matcher, path: str) -> None:
+async def _keep(host: Host, matcher: Matcher, path: str, seen: Stamp) -> None:
     signalled = asyncio.Event()
     with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: the file will do
         host.loop.add_signal_handler(signal.SIGHUP, signalled.set)
-    seen = _stamp(path)
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(signalled.wait(), LOOK_SECONDS)
@@ -71,7 +72,7 @@ def follow(host: Host, matcher: Matcher, path: str) -> bool:
     return True
 
 
-def _stamp(path: str) -> tuple[int, int, int]:
+def _stamp(path: str) -> Stamp:
     """What changes when a file does, or is replaced."""
     with contextlib.suppress(OSError):
         found = Path(path).stat()
