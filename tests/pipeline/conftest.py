@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -70,6 +71,20 @@ def run_through(start: Callable[[], StreamingQuery], seconds: int = 300) -> None
 
     finish(start, watch)
     assert ended[-1]
+
+
+def begun(start: Callable[[], StreamingQuery], seconds: float = 300.0) -> StreamingQuery:
+    """A stream that goes on, once its source has started; begun anew if that came too late."""
+    from homing.pipeline.session import LATE
+
+    deadline = time.monotonic() + seconds
+    while True:
+        query = start()
+        while query.isActive and "nitializing" in query.status["message"]:
+            assert time.monotonic() < deadline, "the stream did not start in time"
+            time.sleep(0.1)
+        if query.isActive or LATE not in str(query.exception()):
+            return query
 
 
 ToFrame = Callable[..., "DataFrame"]

@@ -18,7 +18,7 @@ from homing.pipeline.handing import Handing
 from homing.pipeline.tables import Tables
 from homing.push.publisher import Publisher
 from homing.wire.pushed import Push
-from tests.pipeline.conftest import run_through
+from tests.pipeline.conftest import begun, run_through
 from tests.push.processes import Processes
 from tests.push.test_nodes import collect, subscriber
 
@@ -59,7 +59,8 @@ async def matched_by_spark(spark: SparkSession, directory: Path) -> None:
         ]
         handing = await asyncio.to_thread(stand_in, nodes)
         await asyncio.to_thread(handing.wait_ready, SECONDS)
-        query = live.start(spark, handing, source, checkpoint)
+        start = partial(live.start, spark, handing, source, checkpoint)
+        query = await asyncio.to_thread(begun, start)
         await even.subscribe("half = 0")
         await some.subscribe("n in 10..19")
         numbers = [{"n": n, "half": n % 2} for n in range(60)]
@@ -75,7 +76,8 @@ async def matched_by_spark(spark: SparkSession, directory: Path) -> None:
         await asyncio.gather(*rest)
         handing = await asyncio.to_thread(stand_in, nodes)
         await asyncio.to_thread(handing.wait_ready, SECONDS)
-        query = live.start(spark, handing, source, checkpoint)
+        start = partial(live.start, spark, handing, source, checkpoint)
+        query = await asyncio.to_thread(begun, start)
         await reached(lambda: len(got["even"]) >= 30)
         query.stop()
         lost = str(directory / "lost")  # as if the checkpoint was never written

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -45,6 +50,8 @@ def connect(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if remote is None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a local job listens to nobody else
+    if remote is None:
+        _spark_home()
     if remote is not None and find_spec("grpc") is None:
         raise PipelineError("Spark Connect needs gRPC", hint="pip install 'pyspark[connect]'")
     builder = SparkSession.builder.appName(name)
@@ -56,6 +63,22 @@ def connect(
         spark.sparkContext.setLogLevel("ERROR")  # what a job has to say it says itself
     register(spark)
     return spark
+
+
+def _spark_home() -> None:
+    """Let Python processes import the pyspark that is installed.
+
+    Spark puts a zip of it first, which each process would have to compile anew: on a busy machine
+    longer than the ten seconds it gets. A home without that zip leaves them the one with bytecode.
+    """
+    if "SPARK_HOME" in os.environ:
+        return
+    home = Path(tempfile.mkdtemp(prefix="homing-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name in ("bin", "jars", "sbin"):
+            (home / part.name).symlink_to(part)
+    os.environ["SPARK_HOME"] = str(home)
 
 
 def register(spark: SparkSession) -> None:
