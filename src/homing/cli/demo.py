@@ -9,8 +9,8 @@ in the run, which takes about a minute and uses free ports.
 Examples:
   homing demo
   homing demo --requests 50000 --no-spark
-  homing demo --data demo-data          # journals and tables stay to look into
-  homing demo --keep                    # and a fabric with its dashboard stays up
+  homing demo --data demo-data    # journals and tables stay to look into
+  homing demo --keep              # and a fabric with its dashboard stays up
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Examples:
   homing pipeline ledger                  # exit code 1 if anything is missing
   homing pipeline slo                     # rates, errors, percentiles by minute
   homing pipeline match --filter 'price in 10..20 and city = "Paris"'
-  homing pipeline live                    # Spark in the matchers' place (push.matching=spark)
+  homing pipeline live                    # Spark in the matchers' place
   homing pipeline replay --since 2026-11-01 --until 2026-11-02 --rate 500
   homing pipeline replay --client 64f0…   # what one subscriber missed
   homing pipeline plan --matchers 8       # a placement for so many matchers

@@ -11,6 +11,7 @@ Examples:
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable
@@ -43,11 +44,14 @@ async def subscribe(
     """Print publications as they come."""
     from homing.push.filters import parse_filter
     from homing.push.subscriber import Subscriber
+    from homing.push.tickets import ask_authority
 
     parse_filter(filter)  # what is wrong with it is told before anybody is asked for anything
     config = flags.load({"node.data": data, "node.port_offset": port_offset})
     identity = client or secrets.token_hex(12)
     if authority is not None:
+        # The subscriber would go on asking; who types a wrong URL wants to know at once.
+        await asyncio.to_thread(ask_authority, authority, identity, api_key)
         given: dict[str, Any] = {"authority": authority, "api_key": api_key}
     else:
         connector = connector or (config.push.subscribers,)
