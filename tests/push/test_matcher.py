@@ -352,6 +352,26 @@ def test_matching_elsewhere_journals_and_acknowledges_only() -> None:
     assert not [e for e in again.port.events if isinstance(e, PublicationAccepted)]
 
 
+def test_a_connector_that_nobody_reached_for_a_day_is_forgotten() -> None:
+    desk = Desk()
+    desk.subscribe(1)
+    desk.subscribe(2, C2)
+    desk.send(1)
+    desk.sync_journal()
+    desk.hello(C2)  # the first is gone
+    day = 24 * 3600.0
+    for now in (1.0, day, day + 2.0):
+        for link in (desk.dispatcher, desk.publisher):
+            if link.state is not None:
+                link.state.heard = now
+        desk.matcher.beat(now)
+    assert [entry.connector for entry in desk.matcher.table] == [C2]
+    [dropped] = [e for e in desk.port.events if isinstance(e, Dropped)]
+    assert (dropped.clients, dropped.reason) == (client_id(1), b"expired")
+    assert len(desk.matcher.owed) == 1  # to the other
+    assert desk.matcher.ready
+
+
 def test_hostile_bytes_close_the_publisher_only() -> None:
     desk = Desk()
     desk.matcher.receive(desk.publisher, b"\x03\xff\xff\x01", 0.0)

@@ -122,6 +122,13 @@ class Handover:
                 self.acked(message_id, parcel.clients, connector)
         return b"".join(missed)
 
+    def abandon(self, connector: bytes) -> list[tuple[bytes, bytes]]:
+        """A connector will not come again: publications and clients it is owed no more."""
+        missed = [(one.message_id, one.clients) for one in self._outboxes.get(connector, ())]
+        for message_id, clients in missed:
+            self.acked(message_id, clients, connector)
+        return missed
+
     def stall(self, connector: bytes) -> bool:
         """Refused for now: all for this connector waits. False if it waits already."""
         outbox = self._outboxes.get(connector)

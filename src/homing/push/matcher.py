@@ -154,12 +154,22 @@ class Matcher(PacketRole):
     def beat(self, now: float) -> None:
         self.intake.look_around(now)
         self.neighbours.beat(now)
+        for connector in self.table.connectors:
+            self._seen.setdefault(connector, now)
         for owned in self._owned.values():
             self._seen.update(dict.fromkeys(owned, now))
         for connector in [one for one, at in self._seen.items() if now - at > AWAY_SECONDS]:
             del self._seen[connector]
-            for entry in self.table.forget(connector):
-                self.tell(SubscriptionRemoved(now, entry.client, entry.connector, entry.name))
+            self._forget(connector, now)
+
+    def _forget(self, connector: bytes, now: float) -> None:
+        """A connector will not come again: nothing of it is known or owed any more."""
+        self._now = now
+        for entry in self.table.forget(connector):
+            self.tell(SubscriptionRemoved(now, entry.client, entry.connector, entry.name))
+        for message_id, clients in self.owed.abandon(connector):
+            self.tell(Dropped(now, message_id, clients, b"expired"))
+        self._settle(now)
 
     def taken(self, link: Link, message: Message, now: float) -> bool:
         return link.plug in RING_PLUGS and self.neighbours.taken(link, message, now)
