@@ -165,6 +165,14 @@ def test_there_is_no_java(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     plain(told)
 
 
+def test_a_key_that_begins_with_a_hyphen_is_a_key(run: Run) -> None:
+    key = "-" + "0" * 39
+    code, told = run(
+        "request", "echo", "--broker-key", key, "--endpoint", NOWHERE, "--timeout", "1s"
+    )
+    assert (code, "nobody listens there" in told) == (69, True), told
+
+
 def test_the_verb_is_misspelt(run: Run) -> None:
     code, told = run("upp")
     assert (code, "did you mean `homing up`?" in told) == (64, True)

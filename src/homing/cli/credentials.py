@@ -20,7 +20,11 @@ class Credentials:
     """Who asks, and how that is proven."""
 
     key: Annotated[Path | None, Parameter(help="our key file, for a broker with CURVE")] = None
-    broker_key: Annotated[str | None, Parameter(help="that broker's public key")] = None
+    broker_key: Annotated[
+        str | None,
+        # One key in 85 begins with a hyphen.
+        Parameter(help="that broker's public key", allow_leading_hyphen=True),
+    ] = None
     user: Annotated[str | None, Parameter(help="NAME:PASSWORD, for a broker with PLAIN")] = None
 
     def mechanism(self) -> Mechanism:
