@@ -54,7 +54,7 @@ class Row(NamedTuple):
 class Shape:
     """Where the values of publications with certain attribute names go."""
 
-    __slots__ = ("_booleans", "_buffer", "_numbers", "_pack", "_texts", "row")
+    __slots__ = ("_booleans", "_buffer", "_numbers", "_pack", "_texts", "_types", "row")
 
     def __init__(
         self,
@@ -62,8 +62,9 @@ class Shape:
         booleans: dict[str, int],
         texts: dict[str, int],
         constants: list[int],
-        names: tuple[str, ...],
+        like: Mapping[str, Value],
     ) -> None:
+        names = tuple(like)
         given = [*numbers.values(), *booleans.values(), *texts.values()]
         self.row = Row.of(np.array([*given, *constants], np.int32), 1.0)
         self._buffer = memoryview(self.row.values.data).cast("B")
@@ -71,13 +72,17 @@ class Shape:
         self._numbers = _picker(numbers, names)
         self._booleans = _picker(booleans, names) if booleans else None
         self._texts = _picker(texts, names)
+        self._types = [*map(type, like.values())]
 
     def takes(self, attributes: Mapping[str, Value], tokens: Mapping[str, int]) -> bool:
         """Put the values in place; False if they are not of the kinds that this shape is for."""
         given = tuple(attributes.values())
         numbers = self._numbers(given)
         texts = self._texts(given)
-        if not (_NUMBERS.issuperset(map(type, numbers)) and _TEXTS.issuperset(map(type, texts))):
+        # Mostly all types are those of the first publication; a number may be whole or not.
+        if [*map(type, given)] != self._types and not (
+            _NUMBERS.issuperset(map(type, numbers)) and _TEXTS.issuperset(map(type, texts))
+        ):
             return False
         try:
             if not hypot(*numbers) < SAFE:
@@ -161,7 +166,7 @@ def shape_of(attributes: Mapping[str, Value], vocabulary: Vocabulary) -> Shape |
             return None
         lanes_of_kind[type(value)][name] = lane
     constants += [lane for name, lane in vocabulary.absences.items() if name not in attributes]
-    return Shape(numbers, booleans, texts, constants, tuple(attributes))
+    return Shape(numbers, booleans, texts, constants, attributes)
 
 
 def _lane(known: Attribute, kind: type) -> int:

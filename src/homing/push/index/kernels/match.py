@@ -98,6 +98,7 @@ class Aim(NamedTuple):
     lines: Any
     codes: Any
     records: Any
+    left: Any
 
 
 @kernel()
@@ -155,8 +156,7 @@ def aim(block, batch, work, begin, end, target):
 @kernel()
 def survivors(block, work, group, target):
     """AND the rows of each pair; the bits that stay are candidates, their records asked for."""
-    left = np.empty(LINE, np.uint64)
-    candidates = work.candidates
+    left, candidates = target.left, work.candidates
     count = U0
     for j in range(group):
         end = np.int64(target.lines[STRIDE * j])
@@ -215,10 +215,13 @@ def probe(block, batch, work, answer, begin, end):
     Works on AHEAD pairs at a time, so that their lines are on the way together. Stops before
     `entries` could overflow; returns the pair to go on with and the number of such entries.
     """
+    scratch = np.empty(AHEAD * (STRIDE + 5) + LINE, np.uint64)
+    codes_at, records_at = AHEAD * STRIDE, AHEAD * (STRIDE + 4)
     target = Aim(
-        np.empty(AHEAD * STRIDE, np.uint64),
-        np.empty(AHEAD * 4, np.uint64),
-        np.empty(AHEAD, np.uint64),
+        scratch[:codes_at],
+        scratch[codes_at:records_at],
+        scratch[records_at : records_at + AHEAD],
+        scratch[records_at + AHEAD :],
     )
     room = work.entries.size - AHEAD * SLOTS - 1
     asked = 0
