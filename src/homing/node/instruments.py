@@ -181,9 +181,9 @@ def _broker(broker: Broker) -> Iterator[Sample]:
         labels = (_text(peer.name),)
         yield Sample(PEER_UP, labels, peer.link is not None)
         yield Sample(PEER_HOLDS, labels, len(peer.held))
-    if broker.pool is not None:
-        yield Sample(ROUTERS, (), broker.pool.ready)
-        yield Sample(UNDECIDED, (), broker.pool.open)
+    pool = broker.pool
+    yield Sample(ROUTERS, (), 0 if pool is None else pool.ready)
+    yield Sample(UNDECIDED, (), 0 if pool is None else pool.open)
 
 
 def _matcher(matcher: Matcher) -> Iterator[Sample]:
