@@ -131,7 +131,9 @@ def check_number(value: object, name: str) -> Number:
         raise SubscriptionError(f"`{name}` must be a number, not {_shown(value)}")
     if isinstance(value, int):
         if not -MAX_INTEGER <= value <= MAX_INTEGER:
-            raise SubscriptionError(f"`{name}` is an integer of {value.bit_length()} bits, over 64 bits")
+            raise SubscriptionError(
+                f"`{name}` is an integer of {value.bit_length()} bits, over 64 bits"
+            )
         return value
     if not isfinite(value):
         raise SubscriptionError(f"`{name}` is {value}: NaN and infinities match nothing")
