@@ -10,15 +10,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from homing.errors import PipelineError
-from homing.pipeline.session import connect
+from homing.journal.events import NodeStopped
+from homing.pipeline import session
+from homing.push.placement import load_plan
 from tests.pipeline.conftest import QUICK, WriteJournal
 from tests.pipeline.test_cluster import DRIVER, HOME, SECONDS, story, told
+from tests.pipeline.test_ledger import ALICE, key, published
 
 CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -29,16 +31,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def home(directory: Path) -> Path:
+    """Spark without the zip of its Python part: processes start quicker from the one installed."""
+    directory.mkdir()
+    for part in ("bin", "jars"):
+        (directory / part).symlink_to(HOME / part)
+    return directory
+
+
 @contextmanager
 def server(directory: Path) -> Iterator[str]:
     """A Connect server on local[2]."""
     port = free_port()
     settings = {**QUICK, "spark.connect.grpc.binding.port": str(port), "spark.master": "local[2]"}
-    settings["spark.sql.python.filterPushdown.enabled"] = "true"
     words = [str(HOME / "bin/spark-submit"), "--class", CLASS, "--driver-memory", "1g"]
     words += [word for item in settings.items() for word in ("--conf", "=".join(item))]
     environment = os.environ | {
-        "SPARK_HOME": str(HOME),
+        "SPARK_HOME": str(home(directory / "home")),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
@@ -61,21 +70,68 @@ def server(directory: Path) -> Iterator[str]:
         process.wait(30)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3 * SECONDS)
-def test_ingest_match_and_ledger_over_connect(tmp_path: Path, write_journal: WriteJournal) -> None:
-    if find_spec("grpc") is None:
-        with pytest.raises(PipelineError, match="gRPC"):
-            connect(remote="sc://127.0.0.1:1")
-        return
-    events = story(tmp_path, write_journal)
-    with server(tmp_path) as remote:
-        places = [remote, str(tmp_path / "journal"), str(tmp_path / "tables")]
-        done = subprocess.run(
-            [sys.executable, "-c", DRIVER, *places, json.dumps({})],
-            capture_output=True,
-            timeout=2 * SECONDS,
-            check=False,
-        )
+# The other verbs, and a second run of those above, as a user calls them.
+VERBS = """
+import contextlib, io, json, sys
+from homing.cli import main
+
+def pipeline(*words):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = main(["pipeline", *words, *json.loads(sys.argv[1])])
+    return code, printed.getvalue()
+
+print(json.dumps([pipeline(*words) for words in json.loads(sys.argv[2])]))
+"""
+
+
+def driver(script: str, *words: str) -> bytes:
+    """Run a program that has Spark's client alone; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        timeout=2 * SECONDS,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
-    told(done.stdout, events)
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5 * SECONDS)
+def test_jobs_over_connect(tmp_path: Path, write_journal: WriteJournal) -> None:
+    events = story(tmp_path, write_journal)
+    journal, tables = str(tmp_path / "journal"), str(tmp_path / "tables")
+    plan, report = tmp_path / "plan.json", tmp_path / "report.html"
+    with server(tmp_path) as remote:
+        told(driver(DRIVER, remote, journal, tables, json.dumps({})), events)
+
+        more = [*published(2, 400.0, ALICE), NodeStopped(2000.0)]
+        write_journal(tmp_path / "journal/matcher", more, node=b"node0002")
+        words = [
+            ["ingest", "--journal", journal],
+            ["ledger", "--grace", "30"],
+            ["match", "--filter", "not exists(price) or price > 5"],
+            ["slo"],
+            ["plan", "--matchers", "2", "--out", str(plan)],
+            ["show", "requests", "--where", "outcome = 'queue-full'"],
+            ["report", "--out", str(report)],
+        ]
+        where = ["--remote", remote, "--tables", tables]
+        out = driver(VERBS, json.dumps(where), json.dumps(words))
+        done = json.loads(out.splitlines()[-1])
+    codes, printed = zip(*done, strict=True)
+    assert printed[0] == f"{events + len(more)} events in 2 batches at {tables}\n"
+    assert key(2).hex() in printed[1]  # matched, and nobody delivered it
+    assert printed[2] == "2 matches of 2 publications, in what_if\n"
+    assert "echo" in printed[3]
+    assert "c5" in printed[5]
+    assert codes == (0, 1, 0, 0, 0, 0, 0)
+    assert len(load_plan(plan.read_bytes()).tiles) > 0
+    assert "Not accounted for" in report.read_text()
+
+
+def test_a_missing_grpc_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda _: None)
+    with pytest.raises(PipelineError, match="gRPC"):
+        session.connect(remote="sc://127.0.0.1:1")

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.errors import PipelineError
-from homing.pipeline.session import ATTEMPTS, LATE, finish
+from homing.pipeline.session import ATTEMPTS, LATE, TRACEBACK, finish
 
 
 class Query:
@@ -66,3 +66,12 @@ def test_what_does_not_pass_is_told_in_one_line(error: str, times: int) -> None:
         finish(starts, nothing)
     assert str(told.value) == error.splitlines()[0]
     assert starts.begun == times
+
+
+def test_an_error_in_the_process_of_a_connect_server_is_told_by_its_own_name() -> None:
+    trace = '  File "ingest.py", line 46, in _batch\n    write(batch)\nOSError: the disk is full\n'
+    starts = Starts(
+        RuntimeError(f"[STREAM_FAILED] in foreachBatch: {TRACEBACK}\n{trace}\n\tat org.")
+    )
+    with pytest.raises(PipelineError, match=r"^OSError: the disk is full$"):
+        finish(starts, nothing)

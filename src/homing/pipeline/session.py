@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 # How often a stream is begun whose Python process came too late, and what Spark says then.
 ATTEMPTS = 5
 LATE = "connect back"
+TRACEBACK = "Traceback (most recent call last):"
 
 # What every job relies on. Users' own settings win.
 DEFAULTS: dict[str, str] = {
@@ -97,8 +98,17 @@ def finish(start: Callable[[], StreamingQuery], watch: Callable[[StreamingQuery]
         if error is None:
             return
         if LATE not in str(error) or attempt == ATTEMPTS:
-            raise PipelineError(str(error).strip().splitlines()[0]) from error
+            raise PipelineError(_told(str(error))) from error
         log.warning("Spark did not wait for a Python process; beginning anew (%d)", attempt)
+
+
+def _told(error: str) -> str:
+    """An error in one line: its first, or what the Python process of a Connect server raised."""
+    first, *rest = error.strip().splitlines()
+    if not first.endswith(TRACEBACK):
+        return first
+    raised = (line for line in rest if line and not line[0].isspace())
+    return next(raised, first)
 
 
 def _once(

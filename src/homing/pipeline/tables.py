@@ -179,11 +179,13 @@ class Tables:
         if schema is not None:
             reader = reader.schema(schema)
         try:
-            return reader.load(path)
+            found = reader.load(path)
+            _ = found.schema  # over Spark Connect nobody looks for the files before this
         except AnalysisException as error:
             if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
                 return None  # nothing there, or a directory that compaction emptied
             raise
+        return found
 
 
 def _state_batch(name: str, markers: list[Marker]) -> int | None:
