@@ -98,25 +98,33 @@ def driver(script: str, *words: str) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5 * SECONDS)
-def test_jobs_over_connect(tmp_path: Path, write_journal: WriteJournal) -> None:
+@pytest.mark.timeout(3 * SECONDS)
+def test_ingest_match_and_ledger_over_connect(tmp_path: Path, write_journal: WriteJournal) -> None:
     events = story(tmp_path, write_journal)
     journal, tables = str(tmp_path / "journal"), str(tmp_path / "tables")
-    plan, report = tmp_path / "plan.json", tmp_path / "report.html"
     with server(tmp_path) as remote:
         told(driver(DRIVER, remote, journal, tables, json.dumps({})), events)
 
-        more = [*published(2, 400.0, ALICE), NodeStopped(2000.0)]
+
+@pytest.mark.nightly
+@pytest.mark.timeout(5 * SECONDS)
+def test_every_verb_over_connect(tmp_path: Path, write_journal: WriteJournal) -> None:
+    events = story(tmp_path, write_journal)
+    journal, tables = str(tmp_path / "journal"), str(tmp_path / "tables")
+    plan, report = tmp_path / "plan.json", tmp_path / "report.html"
+    more = [*published(2, 400.0, ALICE), NodeStopped(2000.0)]
+    words = [
+        ["ingest", "--journal", journal],
+        ["ledger", "--grace", "30"],
+        ["match", "--filter", "not exists(price) or price > 5"],
+        ["slo"],
+        ["plan", "--matchers", "2", "--out", str(plan)],
+        ["show", "requests", "--where", "outcome = 'queue-full'"],
+        ["report", "--out", str(report)],
+    ]
+    with server(tmp_path) as remote:
+        told(driver(DRIVER, remote, journal, tables, json.dumps({})), events)
         write_journal(tmp_path / "journal/matcher", more, node=b"node0002")
-        words = [
-            ["ingest", "--journal", journal],
-            ["ledger", "--grace", "30"],
-            ["match", "--filter", "not exists(price) or price > 5"],
-            ["slo"],
-            ["plan", "--matchers", "2", "--out", str(plan)],
-            ["show", "requests", "--where", "outcome = 'queue-full'"],
-            ["report", "--out", str(report)],
-        ]
         where = ["--remote", remote, "--tables", tables]
         out = driver(VERBS, json.dumps(where), json.dumps(words))
         done = json.loads(out.splitlines()[-1])

@@ -18,7 +18,7 @@ from homing.pipeline.tables import Tables
 from tests.conftest import PROFILE
 from tests.pipeline.conftest import QUICK, WriteJournal
 
-KILLS = 10 if PROFILE == "nightly" else 2
+KILLS = 10 if PROFILE == "nightly" else 1
 SECONDS = 240  # for a driver to come up and write, on a machine that has other things to do
 GROUPS, SIZE = 9, 400
 

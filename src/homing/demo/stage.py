@@ -51,6 +51,8 @@ class Stage:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Workers first: they need not hear of the brokers' end.
+        await self._supervisor.stop(names=self._supervisor.children.keys() - self.sites.keys())
         await self._supervisor.stop()
 
     def kill(self, name: str) -> None:
