@@ -37,7 +37,7 @@ Cases = Mapping[str, Mapping[str, float]]
 def measure(server: Server, repeats: int, cases: Cases) -> dict[str, Figures]:
     """Every case, one after the other, through a fresh server each time; the medians."""
     runs: dict[str, list[Figures]] = {case: [] for case in cases}
-    for _ in range(repeats):
+    for _ in range(server.repeats or repeats):
         with server.start() as running:
             for case, options in cases.items():
                 runs[case].append(once(server, running, options))
