@@ -154,7 +154,13 @@ def _homing(*words: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_interruptible,
     )
+
+
+def _interruptible() -> None:
+    """A test run in the background of a shell ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_a_reader_that_goes_away_is_no_error_message() -> None:
@@ -177,6 +183,8 @@ def test_sigint_ends_with_130_and_one_line(tmp_path: Path) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(1)
             break
+    else:
+        process.kill()
     _, told = process.communicate(timeout=60)
     os.close(writer)
     assert (process.returncode, told) == (130, "homing: interrupted\n")
