@@ -31,6 +31,7 @@ def reaper(tmp_path: Path) -> Iterator[Reaper]:
 @pytest.fixture
 def context() -> Iterator[zmq.Context[Any]]:
     context: zmq.Context[Any] = zmq.Context()
+    context.setsockopt(zmq.LINGER, 0)  # a socket collected with something unsent ends too
     yield context
     context.destroy(linger=0)
 

@@ -54,6 +54,7 @@ def reverse(body: bytes) -> bytes:
 @pytest.mark.slow
 def test_serves_fails_over_and_remembers(tmp_path: Path) -> None:
     context: zmq.Context[Any] = zmq.Context()
+    context.setsockopt(zmq.LINGER, 0)  # a socket collected with something unsent ends too
     memory = tmp_path / "group.json"
 
     async def scenario() -> None:

@@ -48,6 +48,7 @@ PAIRS = [
 def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     context = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 4096)
+    context.setsockopt(zmq.LINGER, 0)
     zap = _Zap(context)
     yield context
     zap.stop()
