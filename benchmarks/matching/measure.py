@@ -89,7 +89,7 @@ def filled(workload: Workload) -> tuple[Index, float]:
     index = Index(background=False)
     seconds = 0.0
     source = workloads.subscriptions(workload)
-    while block := [pair for pair, _ in zip(source, range(workloads.BLOCK), strict=False)]:
+    while block := list(islice(source, workloads.BLOCK)):
         seconds += _seconds(lambda block=block: _add_all(index, block))  # type: ignore[misc]
     return index, seconds
 
