@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +14,7 @@ from typing import IO
 from benchmarks.harness import cpu_seconds, rss_bytes
 from benchmarks.peers import sink_program
 from benchmarks.push.servers import Running, Server, token_file
-from benchmarks.service.drive import LOAD_CORE, expect
+from benchmarks.service.drive import at_work, expect
 
 
 @dataclass(frozen=True)
@@ -78,26 +76,8 @@ def sinking(running: Running, server: Server, options: Mapping[str, float]) -> I
     words += [f"filter={int(groups > 1 and not server.filters)}"]
     with tempfile.TemporaryDirectory() as directory:
         words += token_file(running, int(options["subs"]), directory)
-        process = subprocess.Popen(
-            [str(sink_program()), server.protocol, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            if LOAD_CORE is not None:
-                os.sched_setaffinity(process.pid, {LOAD_CORE})
-            expect(process.stdout, "ready")
-            yield process.stdout
-        finally:
-            process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(5)
-            process.kill()
-            process.wait()
-            process.stdout.close()
+        with at_work([str(sink_program()), server.protocol, *words]) as output:
+            yield output
 
 
 def bytes_per_connection(server: Server, count: int) -> tuple[float, float]:

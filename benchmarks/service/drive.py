@@ -71,6 +71,13 @@ def loading(running: Running, protocol: str, options: Mapping[str, float]) -> It
         f"be={running.be}",
         *words,
     ]
+    with at_work(argv) as output:
+        yield output
+
+
+@contextlib.contextmanager
+def at_work(argv: list[str]) -> Iterator[IO[str]]:
+    """A load program on its core, once it is ready; its output. Closing its input ends it."""
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -85,6 +92,7 @@ def loading(running: Running, protocol: str, options: Mapping[str, float]) -> It
             process.wait(5)
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
 def expect(output: IO[str], word: str) -> str:
