@@ -76,7 +76,8 @@ class Processes:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), _READY_SECONDS)
+        async with asyncio.timeout(_READY_SECONDS):
+            line = await process.stdout.readline()
         assert line.startswith(b"ready " + kind.encode()), line
 
     async def kill(self, kind: str, how: signal.Signals = signal.SIGKILL) -> int:

@@ -91,7 +91,8 @@ def test_every_connection_has_a_ticket_of_its_own() -> None:
 
 
 async def body(source: Subscriber) -> bytes:
-    got = await asyncio.wait_for(anext(source), 20)
+    async with asyncio.timeout(20):
+        got = await anext(source)
     assert isinstance(got, Push)
     return got.body
 

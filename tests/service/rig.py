@@ -75,7 +75,8 @@ async def serving(worker: Worker) -> AsyncIterator[Worker]:
     """A worker that runs, announced."""
     task = asyncio.create_task(worker.run(grace=5.0))
     try:
-        await asyncio.wait_for(worker.ready(), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            await worker.ready()
         yield worker
     finally:
         worker.stop()
@@ -91,7 +92,8 @@ async def eventually(done: Callable[[], bool]) -> None:
 
 async def within(work: Awaitable[Any], seconds: float = PATIENCE) -> Any:
     """The result, or a failure of the test."""
-    return await asyncio.wait_for(work, seconds)
+    async with asyncio.timeout(seconds):
+        return await work
 
 
 class FakeBroker:

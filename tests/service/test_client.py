@@ -200,7 +200,8 @@ async def test_a_timeout_and_a_cancelled_request_leave_the_client_well() -> None
         with pytest.raises(RequestTimeout):
             await client.request("wait", 0.5, timeout=0.1)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.request("wait", 0.5), 0.1)
+            async with asyncio.timeout(0.1):
+                await client.request("wait", 0.5)
         assert await client.request("wait", 0.6, returns=float) == 0.6
         assert len(client._asking) == 0
 

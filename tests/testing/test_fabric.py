@@ -105,4 +105,4 @@ def test_publications_reach_those_they_concern() -> None:
                         break
                 return got
 
-    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == [b"12", b"20"]
+    assert asyncio.run(scenario()) == [b"12", b"20"]

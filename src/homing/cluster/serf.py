@@ -71,7 +71,8 @@ class SerfAgent:
             self._stream_seq = seq
         self._writer.write(wire.encode(command, seq, body))
         try:
-            answer = await asyncio.wait_for(future, CALL_SECONDS)
+            async with asyncio.timeout(CALL_SECONDS):
+                answer = await future
         except TimeoutError:
             raise LinkError(f"the Serf agent did not answer {command!r}") from None
         finally:

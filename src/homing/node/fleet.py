@@ -134,4 +134,5 @@ class Fleet:
                 await self._task
         if self._serf is not None:
             with suppress(LinkError, TimeoutError):
-                await asyncio.wait_for(self._serf.withdraw(), WITHDRAW_SECONDS)
+                async with asyncio.timeout(WITHDRAW_SECONDS):
+                    await self._serf.withdraw()

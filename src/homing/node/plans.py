@@ -50,7 +50,8 @@ async def _keep(host: Host, matcher: Matcher, path: str, seen: Stamp) -> None:
         host.loop.add_signal_handler(signal.SIGHUP, signalled.set)
     while True:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(signalled.wait(), LOOK_SECONDS)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await signalled.wait()
         stamp = _stamp(path)
         if signalled.is_set() or stamp != seen:
             signalled.clear()

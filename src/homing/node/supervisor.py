@@ -77,7 +77,8 @@ class Child:
         self.signal(signal.SIGTERM)
         if process is not None:
             try:
-                await asyncio.wait_for(process.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await process.wait()
             except TimeoutError:
                 _log.warning("%s did not end in %.1f s and is killed", self.name, seconds)
                 self.signal(signal.SIGKILL)

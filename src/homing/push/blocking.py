@@ -117,6 +117,7 @@ class Subscriber(_Blocking[subscriber.Subscriber]):
         """The next one; TimeoutError if none comes in time."""
 
         async def within() -> Push | Gap:
-            return await asyncio.wait_for(self._inner.__anext__(), timeout)
+            async with asyncio.timeout(timeout):
+                return await self._inner.__anext__()
 
         return self._call(within())

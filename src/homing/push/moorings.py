@@ -167,7 +167,8 @@ class Moorings:
             try:
                 if self._find is not None:
                     where = parse_endpoint(await self._find(str(where)))
-                await asyncio.wait_for(self._dial(link, where), CONNECT_TIMEOUT)
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    await self._dial(link, where)
                 backoff.reset()
                 await link.over
             except HomingError as error:

@@ -197,7 +197,8 @@ class Subscriber:
 
     async def _all(self, waits: list[asyncio.Future[None]]) -> None:
         try:
-            await asyncio.wait_for(asyncio.gather(*waits), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                await asyncio.gather(*waits)
         except TimeoutError:
             why = self._moorings.failure if self._moorings is not None else ""
             raise RequestTimeout(

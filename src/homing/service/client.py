@@ -231,7 +231,8 @@ class Client:
             if self._connected is None:
                 self._connected = asyncio.get_running_loop().create_future()
             try:
-                await asyncio.wait_for(asyncio.shield(self._connected), self._timeout)
+                async with asyncio.timeout(self._timeout):
+                    await asyncio.shield(self._connected)
             except TimeoutError:
                 raise self._lifeline.unavailable() from None
         return self

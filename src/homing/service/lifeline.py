@@ -121,7 +121,8 @@ class Lifeline:
             stream.flush()
             stream.transport.close()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stream.over, LINGER)
+                async with asyncio.timeout(LINGER):
+                    await stream.over
             stream.abort()
         self._room.set()
 
