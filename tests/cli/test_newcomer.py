@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import socket
 import subprocess
@@ -23,12 +25,14 @@ class Run(Protocol):
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the command in an empty directory: its exit code and what it said on stderr."""
     monkeypatch.chdir(tmp_path)
 
     def command(*words: str) -> tuple[int, str]:
-        return main(words), capsys.readouterr().err
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            code = main(words)
+        return code, told.getvalue()
 
     return command
 
