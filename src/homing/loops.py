@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -48,3 +50,55 @@ class LoopThread:
         """End the loop, then the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+
+class Closing(ABC):
+    """What is closed at the end of its `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything; once is enough."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Closable(Protocol):
+    """What a Blocking wraps."""
+
+    async def close(self) -> None: ...
+
+
+Inner = TypeVar("Inner", bound=Closable)
+
+
+class Blocking(Closing, Generic[Inner]):
+    """An asynchronous object on a running loop in a thread of its own."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, Inner]]) -> None:
+        """`make` runs on that loop."""
+        self._loop = LoopThread()
+        self._call = self._loop.call
+        self._closed = False
+        try:
+            self._inner: Inner = self._call(make())
+        except BaseException:
+            self._loop.stop()
+            raise
+
+    def close(self) -> None:
+        """Hang up and end the thread."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._call(self._inner.close())
+            finally:
+                self._loop.stop()

@@ -16,6 +16,7 @@ see homing.wire.zmtp); on a push link it is one packet; on a subscriber's link o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Any, Protocol
 
@@ -29,7 +30,7 @@ except ImportError:  # it comes with the compiler, and tells only the compiler s
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests and the simulator have links of their own
-class Link:
+class Link(ABC):
     """One ordered stream of messages to a peer. Shells subclass it; roles only use it.
 
     `plug` names the socket or listener it belongs to (`localfe`, `dispatchers`, …), `peer` is
@@ -45,18 +46,18 @@ class Link:
         self.user = user
         self.state: Any = None
 
+    @abstractmethod
     def send(self, message: bytes) -> None:
         """Queue one message; it leaves, in order, at the end of this loop turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self, reason: str = "") -> None:
         """Send what is queued, then close; `closed` is not called for one's own close."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def backlog(self) -> int:
         """Bytes queued and not yet taken by the peer: what back-pressure is decided on."""
-        raise NotImplementedError
 
 
 class Port(Protocol):

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -295,3 +296,39 @@ def test_kill_9_loses_nothing_that_was_told_durable(tmp_path: Path, loop: Loop) 
     assert numbers == sorted(set(numbers))
     ids = [event.id for _, event in on_disk(tmp_path) if isinstance(event, PublicationAccepted)]
     assert ids == [number.to_bytes(12, "big") for number in numbers]
+
+
+def test_a_disk_that_is_behind_presses_and_relieves(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PRESSED_EVENTS", 100)
+    gate, pressure = threading.Event(), list[bool]()
+
+    class SlowFile(OpenFile):
+        def write(self, data: bytes) -> None:
+            gate.wait(60)
+            super().write(data)
+
+    class SlowDirectory(Directory):
+        def open(self, name: str) -> OpenFile:
+            return SlowFile(self.path / name)
+
+    log = Log(SlowDirectory(tmp_path), b"n", wall=SystemClock.wall, salt=lambda: 1)
+    journal = Journal(
+        log,
+        durability="os",
+        post=loop.post,
+        on_durable=loop.durable.append,
+        interval=0.0,
+        on_pressure=pressure.append,
+    )
+    number = journal.append(publication(0))
+    loop.run_until(lambda: journal._in_hand != [])  # the disk has it, and does not answer
+    for i in range(1, 151):
+        assert pressure == ([True] if i > 101 else [])
+        number = journal.append(publication(i))
+    gate.set()
+    loop.run_until(lambda: pressure == [True, False])
+    loop.run_until(lambda: loop.durable[-1:] == [number])
+    journal.close()
+    assert [found for found, _ in on_disk(tmp_path)] == list(range(1, number + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
 from collections.abc import Hashable
@@ -38,6 +39,43 @@ def test_without_a_journal_nothing_is_waited_for() -> None:
     async def test() -> None:
         host, _ = lines_host(Memory())
         assert host.journal(NodeStopped(0.0, b"test")) == 0
+        host.stop()
+
+    on_loop(test)
+
+
+def test_peers_wait_while_the_disk_is_behind() -> None:
+    async def test() -> None:
+        role = Memory(echo)
+        host, port = lines_host(role)
+        reader, writer = await dial(port)
+        host.press(True)
+        writer.write(b"first\n")
+        assert await reader.readline() == b"first\n"  # it was under way
+        writer.write(b"second\n")
+        await asyncio.sleep(0.2)
+        assert len(role.received) == 1
+        host.press(False)
+        assert await reader.readline() == b"second\n"
+        writer.close()
+        host.stop()
+
+    on_loop(test)
+
+
+def test_a_disk_that_stays_behind_is_not_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.node.host.PRESSED_SECONDS", 0.2)
+
+    async def test() -> None:
+        host, port = lines_host(Memory(echo))
+        reader, writer = await dial(port)
+        host.press(True)
+        writer.write(b"first\n")
+        await reader.readline()
+        writer.write(b"second\n")
+        assert await reader.readline() == b"second\n"
+        assert not host.pressed
+        writer.close()
         host.stop()
 
     on_loop(test)

@@ -6,11 +6,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from homing.service.clients import Client01
 from homing.service.deadlines import Deadlines
 from homing.service.pending import DONE, HELD, Asker, Pending
 from homing.service.policy import ServicePolicy
 from homing.service.queues import Service
-from homing.testing import RecordingLink
+from homing.service.switch import Broker
+from homing.testing import RecordingLink, RecordingPort
+
+
+def some_asker() -> Asker:
+    """Who asks does not matter to a queue."""
+    return Client01(Broker(b"oslo", RecordingPort()), RecordingLink("localfe"))
 
 
 class WaitQueue(RuleBasedStateMachine):
@@ -18,7 +25,7 @@ class WaitQueue(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asker = Asker(RecordingLink("localfe"))
+        self.asker = some_asker()
         self.service = Service(b"echo", ServicePolicy())
         self.deadlines = Deadlines(0.1)
         self.model: list[list[Pending]] = [[] for _ in range(10)]
@@ -94,7 +101,7 @@ TestWaitQueue = WaitQueue.TestCase
 
 
 def test_deadlines_follow_what_is_open_not_what_has_been() -> None:
-    asker, service = Asker(RecordingLink("localfe")), Service(b"echo", ServicePolicy())
+    asker, service = some_asker(), Service(b"echo", ServicePolicy())
     deadlines = Deadlines(0.1)
     for step in range(200):
         now = step * 0.1
@@ -108,7 +115,7 @@ def test_deadlines_follow_what_is_open_not_what_has_been() -> None:
 
 
 def test_a_clock_that_jumps_finds_everything_due() -> None:
-    asker, service = Asker(RecordingLink("localfe")), Service(b"echo", ServicePolicy())
+    asker, service = some_asker(), Service(b"echo", ServicePolicy())
     deadlines = Deadlines(0.1)
     batch = [Pending(asker, service, b"", b"", 0.0, 1.0 + n) for n in range(50)]
     for pending in batch:

@@ -33,6 +33,7 @@ from cyclopts import Parameter
 
 from homing.cli.outcome import FAILED, OK
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -62,8 +63,8 @@ class Where:
     ] = ()
     explain: Annotated[bool, Parameter(help="print Spark's plan instead of running")] = False
 
-    def open(self, flags: ConfigFlags) -> Tables:
-        """A Spark session and the tables in it."""
+    def open(self, flags: ConfigFlags, classic: str = "") -> Tables:
+        """A Spark session and the tables in it; `classic`: what it does that Connect cannot."""
         from homing.cli.checkup import need_java
         from homing.pipeline.session import connect
         from homing.pipeline.tables import Tables
@@ -71,6 +72,11 @@ class Where:
         config = flags.load({"pipeline.master": self.master})
         master = config.pipeline.master
         remote = self.remote or (master if master.startswith("sc://") else None)
+        if remote is not None and classic:
+            raise PipelineError(
+                f"this job {classic}, which Spark Connect cannot",
+                hint="run it with --master, beside the tables",
+            )
         if remote is None:
             need_java()
         settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
@@ -194,7 +200,7 @@ def live(
     from homing.pipeline import live as job
 
     config = flags.load()
-    tables = where.open(flags)
+    tables = where.open(flags, classic="keeps state between batches")
     source = _source(config, journal, endpoint)
     with _standing_in(config, "live") as handing:
         kept = checkpoint or f"{tables.root}/_live"
@@ -217,7 +223,6 @@ def replay(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Send publications again, under their own ids, to those who have not got them."""
-    from homing.errors import PipelineError
     from homing.ids import parse_id
     from homing.pipeline import replay as job
 
@@ -285,13 +290,12 @@ def compact(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Rewrite the tables in few files, without what is too old, and say what they hold."""
-    from homing.errors import PipelineError
     from homing.pipeline import compact as job
 
     if keep is not None and keep <= 0:
         raise PipelineError(f"days to keep are above 0, not {keep}")
     cutoff = None if keep is None else datetime.now(UTC) - timedelta(days=keep)
-    tables = where.open(flags)
+    tables = where.open(flags, classic="removes files")
     if where.explain:
         job.kept(tables.closed("events"), "events", cutoff).explain("formatted")
         return OK

@@ -11,22 +11,17 @@ import asyncio
 import random
 import secrets
 import socket
-import sys
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from homing.clock import SystemClock
-from homing.demo.stage import SITES, environment, free_endpoints
+from homing.demo.stage import Company, free_endpoints
 from homing.demo.traffic import readings, watches
 from homing.demo.worker import SERVICE
 from homing.errors import HomingError
-from homing.node.supervisor import Supervisor
 from homing.push.publisher import Publisher
 from homing.push.subscriber import Subscriber
-from homing.push.tokens import Keyring
 from homing.service.client import Client
 
 PEOPLE = 100
@@ -36,14 +31,12 @@ READINGS = 10_000
 PORTS = (*range(5555, 5562), *range(7001, 7009))
 
 
-class Kept:
-    """What stays up; `async with` leaves nothing behind."""
+class Kept(Company):
+    """What stays up."""
 
     def __init__(self, data: Path, tables: Path) -> None:
-        self._data = data
+        super().__init__(data)
         self._tables = tables.absolute()
-        self._supervisor = Supervisor(watch=lambda _name, _line: None)
-        self._key = secrets.token_hex(16)
         self._offset = free_offset()
         self.token = secrets.token_urlsafe(12)
         self.page = f"http://127.0.0.1:{7007 + self._offset}/"
@@ -58,46 +51,23 @@ class Kept:
 
     async def __aenter__(self) -> Self:
         lyon = free_endpoints()
-        self._run("lyon", "broker", "--name", "lyon", *self._settings(lyon), *self._paris())
-        self._run(
+        paris = ",".join(f"tcp://127.0.0.1:{self.port(usual)}" for usual in (5557, 5558))
+        self.start_node(
+            *("lyon", "broker", "--name", "lyon", "--peer", f"paris={paris}"),
+            **{f"service__{plug}": end for plug, end in lyon.items()},
+        )
+        self.start_node(
             *("paris", "up", "--name", "paris", "--port-offset", str(self._offset)),
-            *("--set", f"service.peers=lyon={lyon['cloudfe']}|{lyon['statebe']}"),
-            *("--set", f"dashboard.token={self.token}", "--set", f"security.token_key={self._key}"),
-            *("--set", f"pipeline.tables={self._tables}"),
+            service__peers=f"lyon={lyon['cloudfe']}|{lyon['statebe']}",
+            dashboard__token=self.token,
+            security__token_key=self._key,
+            pipeline__tables=str(self._tables),
         )
         await self._supervisor.ready()
-        doors = {"paris": f"tcp://127.0.0.1:{self.port(5556)}", "lyon": lyon["localbe"]}
-        for site, workers in SITES.items():
-            for number in range(workers):
-                argv = [sys.executable, "-m", "homing.demo.worker", doors[site], site]
-                self._supervisor.start(f"{site}-{number + 1}", argv, environment())
+        door = f"tcp://127.0.0.1:{self.port(5556)}"
+        self.start_workers({"paris": door, "lyon": lyon["localbe"]})
         await self._supervisor.ready()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._supervisor.stop()
-
-    def _run(self, name: str, verb: str, *words: str) -> None:
-        argv = [sys.executable, "-m", "homing.cli", verb, "--data", str(self._data / name), *words]
-        argv += ["--set", "node.log_level=error"]
-        self._supervisor.start(name, argv, environment())
-
-    def _settings(self, ends: dict[str, str]) -> list[str]:
-        return [word for plug, end in ends.items() for word in ("--set", f"service.{plug}={end}")]
-
-    def _paris(self) -> list[str]:
-        ends = [f"tcp://127.0.0.1:{self.port(usual)}" for usual in (5557, 5558)]
-        return ["--peer", f"paris={','.join(ends)}"]
-
-    def credentials(self, client: str) -> tuple[int, str]:
-        """What the authority would give this client."""
-        now = int(SystemClock.wall())
-        return now, Keyring([self._key.encode()]).issue(client, now)
 
 
 async def live(kept: Kept) -> None:

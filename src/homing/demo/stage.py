@@ -1,8 +1,9 @@
-"""The demo's processes: two brokers that are each other's peer, and workers at both."""
+"""The demo's processes, and its service plane: two brokers, each other's peer, and workers at both."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from homing.clock import SystemClock
 from homing.node.supervisor import Child, Supervisor
+from homing.push.tokens import Keyring
 
 PLUGS = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
 # Workers per site: the first is asked for everything and has too few.
@@ -26,12 +29,51 @@ class Site(NamedTuple):
     child: Child
 
 
-class Stage:
-    """Everything that runs; `async with` leaves nothing behind."""
+class Company:
+    """Processes that are watched over; `async with` leaves nothing behind."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
+        self._key = secrets.token_hex(16)
         self._supervisor = Supervisor(watch=lambda _name, _line: None)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._supervisor.stop()
+
+    def kill(self, name: str) -> None:
+        """kill -9; the supervisor starts it again."""
+        self._supervisor.children[name].signal(signal.SIGKILL)
+
+    def credentials(self, client: str) -> tuple[int, str]:
+        """What the authority would give this client: a timestamp and a token."""
+        now = int(SystemClock.wall())
+        return now, Keyring([self._key.encode()]).issue(client, now)
+
+    def start_node(self, name: str, verb: str, *words: str, **settings: str) -> Child:
+        """A node with its data under its name; `section__setting=value`."""
+        argv = [sys.executable, "-m", "homing.cli", verb, "--data", str(self._data / name), *words]
+        for setting, value in {"node__log_level": "error", **settings}.items():
+            argv += ["--set", f"{setting.replace('__', '.')}={value}"]
+        return self._supervisor.start(name, argv, environment())
+
+    def start_workers(self, doors: dict[str, str]) -> None:
+        """The workers of every site, at its broker's door."""
+        for site, workers in SITES.items():
+            for number in range(workers):
+                argv = [sys.executable, "-m", "homing.demo.worker", doors[site], site]
+                self._supervisor.start(f"{site}-{number + 1}", argv, environment())
+
+
+class Stage(Company):
+    """The demo's service plane."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__(data)
         self.sites: dict[str, Site] = {}
 
     async def __aenter__(self) -> Self:
@@ -39,9 +81,7 @@ class Stage:
         for name in SITES:
             self.sites[name] = self._start_broker(name, ends)
         await self._supervisor.ready()
-        for name, workers in SITES.items():
-            for number in range(workers):
-                self._start_worker(f"{name}-{number + 1}", name)
+        self.start_workers({name: site.ends["localbe"] for name, site in self.sites.items()})
         await self._supervisor.ready()
         return self
 
@@ -55,10 +95,6 @@ class Stage:
         await self._supervisor.stop(names=self._supervisor.children.keys() - self.sites.keys())
         await self._supervisor.stop()
 
-    def kill(self, name: str) -> None:
-        """kill -9; the supervisor starts it again."""
-        self._supervisor.children[name].signal(signal.SIGKILL)
-
     def lives(self, name: str) -> int:
         """How often a process has been started."""
         return self._supervisor.children[name].lives
@@ -68,18 +104,12 @@ class Stage:
         return sum(_cpu_seconds(site.child.pid) for site in self.sites.values())
 
     def _start_broker(self, name: str, ends: dict[str, dict[str, str]]) -> Site:
-        words = [sys.executable, "-m", "homing.cli", "broker", "--name", name]
-        words += ["--data", str(self._data / name), "--set", "node.log_level=error"]
-        for plug, endpoint in ends[name].items():
-            words += ["--set", f"service.{plug}={endpoint}"]
+        words = ["--name", name]
         for peer in ends.keys() - {name}:
             words += ["--peer", f"{peer}={ends[peer]['cloudfe']},{ends[peer]['statebe']}"]
-        child = self._supervisor.start(name, words, environment())
+        settings = {f"service__{plug}": end for plug, end in ends[name].items()}
+        child = self.start_node(name, "broker", *words, **settings)
         return Site(name, ends[name], self._data / name, child)
-
-    def _start_worker(self, name: str, site: str) -> None:
-        words = [sys.executable, "-m", "homing.demo.worker", self.sites[site].ends["localbe"], site]
-        self._supervisor.start(name, words, environment())
 
 
 def free_endpoints() -> dict[str, str]:

@@ -35,6 +35,8 @@ from homing.ports import Role
 
 # Kept for all stuck peers together: what a node may spend on others' slowness.
 HELD_LIMIT = 512 << 20
+# Seconds that peers wait for a disk that is behind; then what it cannot take is refused.
+PRESSED_SECONDS = 2.0
 # How often a drain looks whether all is done.
 DRAIN_STEP = 0.02
 
@@ -83,6 +85,9 @@ class Host:
         self.journal: Callable[[Any], int] = _unjournaled
         self._journal_writer: JournalWriter | None = None
         self.draining = False
+        self.pressed = False  # the disk is behind: who sends more waits
+        self._waiting: list[StreamLink] = []
+        self._relief: asyncio.TimerHandle | None = None
         self._reconnect = reconnect
         self._listen_backlog = listen_backlog
         self._listeners: list[Listener] = []
@@ -179,7 +184,24 @@ class Host:
         """Every event up to this number is durable: what a journal calls, on the loop."""
         self._call(self.role.journaled, number)
 
+    def press(self, on: bool) -> None:
+        """The journal's disk is behind, or has caught up."""
+        self.pressed = on
+        if self._relief is not None:
+            self._relief.cancel()
+            self._relief = None
+        if on:
+            self._relief = self.loop.call_later(PRESSED_SECONDS, self.press, False)
+        else:
+            waiting, self._waiting = self._waiting, []
+            for link in waiting:
+                link.resume()
+
     # -- what links ask for -----------------------------------------------------------------
+
+    def wait(self, link: StreamLink) -> None:
+        """Have a link resumed once the disk has caught up."""
+        self._waiting.append(link)
 
     def watch(self, key: Hashable, deadline: float) -> None:
         """Call `check` of a link, or `wake` of the role, at or soon after `deadline`."""
@@ -242,9 +264,10 @@ class Host:
         for plug in self.plugs.values():
             for link in list(plug.links):
                 link.abort()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._relief):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._relief = None
         writer, self.journal_writer = self.journal_writer, None
         if writer is not None:
             try:

@@ -51,6 +51,7 @@ def start_journal(
             retain_age=settings.retain_age,
         ),
         on_sealed=sealer.finished if sealer else None,
+        on_pressure=host.press,
     )
     if sealer:
         sealer.start(host)

@@ -149,6 +149,8 @@ class StreamLink(Link):
         except Exception:
             _log.exception("a message of %r broke the role; the link is closed", self)
             self.lose("internal error")
+        if self._host.pressed:
+            self._wait_for_disk()
         if len(data) >= FLOOD_BYTES and self._plug.bounds.breathe:
             self._breathe()
 
@@ -175,7 +177,7 @@ class StreamLink(Link):
         """The peer takes again: hand over what was kept."""
         self._write = self._transport.write
         if self._plug.bounds.wait_for_reader:
-            self._resume()
+            self.resume()
         self._release()
 
     # -- what the host calls ----------------------------------------------------------------
@@ -323,14 +325,20 @@ class StreamLink(Link):
         """A chunk as large as they come: the others get their turn before the next."""
         if not self.over:
             self._pause()
-            self._host.call_soon(self._resume)
+            self._host.call_soon(self.resume)
+
+    def _wait_for_disk(self) -> None:
+        if not self.over:
+            self._pause()
+            self._host.wait(self)
 
     def _pause(self) -> None:
         self._pauses += 1
         if self._pauses == 1 and not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """One reason less not to read from the peer."""
         self._pauses -= 1
         if self._pauses == 0 and not self._transport.is_closing():
             self._transport.resume_reading()

@@ -7,6 +7,7 @@ connection, decides whom it lets in and under which name, and holds the bounds.
 from __future__ import annotations
 
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -84,7 +85,7 @@ class Bounds:
 BOUNDS = Bounds()
 
 
-class Plug:
+class Plug(ABC):
     """A named socket; subclasses know its protocol."""
 
     def __init__(
@@ -100,9 +101,9 @@ class Plug:
         """A link for one new connection."""
         return StreamLink(host, self, dial)
 
+    @abstractmethod
     def codec(self) -> Codec:
         """A codec for one new connection."""
-        raise NotImplementedError
 
     def admit(self, link: StreamLink) -> None:
         """Name a peer that has finished its handshake, or raise HandshakeRefused."""

@@ -14,7 +14,7 @@ killed anywhere leaves the tables as they were or as they are to be.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -115,12 +115,7 @@ class Files:
     """Removing and measuring files wherever Spark keeps them, through its own file systems."""
 
     def __init__(self, spark: SparkSession) -> None:
-        jvm = getattr(spark, "_jvm", None)
-        if jvm is None:
-            raise PipelineError(
-                "compact removes files, which Spark Connect cannot",
-                hint="run it with --master where the tables are",
-            )
+        jvm: Any = spark._jvm
         self._path = jvm.org.apache.hadoop.fs.Path
         self._conf = spark._jsc.hadoopConfiguration()
 

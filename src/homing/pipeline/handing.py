@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from homing.clock import SystemClock
 from homing.cluster.static import parse_members
 from homing.config import Config
 from homing.errors import PipelineError, QueueFull
+from homing.loops import Closing
 from homing.metrics import Sample
 from homing.node.checkpoint import start_checkpoints
 from homing.node.host import Host
@@ -52,7 +52,7 @@ class Placed(NamedTuple):
     matched: int
 
 
-class Handing:
+class Handing(Closing):
     """A running StandIn. Its methods may be called from any thread but its own."""
 
     def __init__(self, config: Config, role: str, node: bytes, dispatchers: Sequence[str]) -> None:
@@ -66,17 +66,6 @@ class Handing:
         self._thread = threading.Thread(target=self._run, name="homing-standin", daemon=True)
         self._thread.start()
         self._host, self.standin = self._started.result(60)
-
-    def __enter__(self) -> Handing:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Hang up and close the journal; what is still owed is in it."""

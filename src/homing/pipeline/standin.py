@@ -15,7 +15,6 @@ from typing import Final
 from homing.errors import DiskFull, Malformed, QueueFull, SubscriptionError
 from homing.ids import NODE_ID_BYTES
 from homing.journal.events import (
-    Dropped,
     Event,
     PublicationDone,
     PublicationTaken,
@@ -24,28 +23,23 @@ from homing.journal.events import (
 )
 from homing.pipeline.register import Entry, Register
 from homing.ports import Link, Port
-from homing.push.handover import Handover
-from homing.push.links import PacketRole, Peer
+from homing.push.handover import Handover, OwingRole
+from homing.push.links import Peer
 from homing.push.places import by_connector
 from homing.wire import relay
 from homing.wire.publish import Publish
 
-RETRY: Final = 0.25
-"""Seconds before a connector whose parcels were refused is tried again."""
 MAX_OWED: Final = 100_000
 """Publications taken and not done; beyond it the stream waits, and its journal holds the rest."""
 MAX_OWED_BYTES: Final = 512 << 20
 """The same in bytes, for large payloads."""
 MAX_KNOWN: Final = 262_144
 """Publications remembered as taken: several micro-batches, of which one can come again."""
-_NEVER: Final = frozenset(("malformed", "too-large"))
-"""Refusals that no retry can change."""
 
 
-class StandIn(PacketRole):
+class StandIn(OwingRole):
     """A homing.ports.Role. Plug: `dispatchers` (dials)."""
 
-    role = b"matcher"
     dials = frozenset(("dispatchers",))
 
     def __init__(
@@ -145,32 +139,9 @@ class StandIn(PacketRole):
         self._behind.pop(link, None)
         self.owed.left(link)
 
-    def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
-        if isinstance(message, relay.Ack):
-            self.owed.acked(message.message_id, message.clients, message.connector)
-        elif isinstance(message, relay.Nak):
-            self._refused(message, now)
-        elif isinstance(message, relay.Sync):
-            self._sync(link, message, now)
-        elif isinstance(message, relay.Subscribe | relay.Unsubscribe):
-            self._change(message, now)
-            link.send(relay.Ack(message.message_id).encode())
-        else:
-            raise Malformed("a matcher takes acks and subscriptions from a dispatcher")
-
-    def _refused(self, nak: relay.Nak, now: float) -> None:
-        """Not now: all for that connector waits behind it. Not ever: it is dropped, and told."""
-        if nak.connector:
-            if self.owed.stall(nak.connector):
-                self.port.later(now + RETRY, nak.connector)
-        elif nak.message_id and nak.reason.partition(" ")[0] in _NEVER:
-            missed = self.owed.give_up(nak.message_id)
-            if missed:
-                self.tell(Dropped(now, nak.message_id, missed, nak.reason.encode()))
-
     # Subscriptions
 
-    def _change(self, change: relay.Subscribe | relay.Unsubscribe, now: float) -> None:
+    def change(self, change: relay.Subscribe | relay.Unsubscribe, now: float) -> None:
         client, connector, name = change.client, change.connector, change.name
         if isinstance(change, relay.Unsubscribe):
             self._gone(self.register.remove(client + connector, name), now)
@@ -182,7 +153,7 @@ class StandIn(PacketRole):
         if changed:
             self.tell(SubscriptionSet(now, client, connector, name, change.fields))
 
-    def _sync(self, link: Link, sync: relay.Sync, now: float) -> None:
+    def sync(self, link: Link, sync: relay.Sync, now: float) -> None:
         if sync.phase == relay.SYNC_BEGIN:
             self.register.begin_sync(sync.connector)
             return

@@ -16,61 +16,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any
 
-from homing.loops import LoopThread
+from homing.loops import Blocking
 from homing.push import publisher, subscriber
 from homing.push.subscription import Fields
 from homing.push.values import Value
 from homing.wire.pushed import Gap, Push
 
-Inner = TypeVar("Inner", publisher.Publisher, subscriber.Subscriber)
 
-
-class _Blocking(Generic[Inner]):
-    """An asynchronous object on a running loop in a thread of its own."""
-
-    def __init__(self, kind: type[Inner], *arguments: Any, **settings: Any) -> None:
-        self._loop = LoopThread()
-        self._call = self._loop.call
-        self._closed = False
-
-        async def make() -> Inner:
-            return await kind(*arguments, **settings).__aenter__()
-
-        try:
-            self._inner: Inner = self._loop.call(make())
-        except BaseException:
-            self._loop.stop()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Hang up and end the thread."""
-        if not self._closed:
-            self._closed = True
-            try:
-                self._loop.call(self._inner.close())
-            finally:
-                self._loop.stop()
-
-
-class Publisher(_Blocking[publisher.Publisher]):
+class Publisher(Blocking[publisher.Publisher]):
     """homing.Publisher, blocking."""
 
     def __init__(self, *matchers: str, **settings: Any) -> None:
-        super().__init__(publisher.Publisher, *matchers, **settings)
+        super().__init__(publisher.Publisher(*matchers, **settings).__aenter__)
 
     def publish(
         self, attributes: Mapping[str, Value], payload: bytes | str = b"", *, identity: bytes = b""
@@ -89,11 +48,11 @@ class Publisher(_Blocking[publisher.Publisher]):
         return self._call(collect())
 
 
-class Subscriber(_Blocking[subscriber.Subscriber]):
+class Subscriber(Blocking[subscriber.Subscriber]):
     """homing.Subscriber, blocking; iterate over it."""
 
     def __init__(self, client_id: str, *connectors: str, **settings: Any) -> None:
-        super().__init__(subscriber.Subscriber, client_id, *connectors, **settings)
+        super().__init__(subscriber.Subscriber(client_id, *connectors, **settings).__aenter__)
 
     def subscribe(self, wanted: str | Fields, name: str = "default") -> None:
         """Set a subscription; returns once it is in force."""

@@ -1,5 +1,7 @@
 """What a matcher still owes, and over which dispatcher each connector is reached.
 
+OwingRole is what a matcher and whoever stands in for one have in common towards dispatchers.
+
 A publication is owed to every connector concerned until that one has taken it over. It
 goes to the dispatcher that owns the connector, else to any, which redirects it. A connector
 keeps its way while anything is owed to it, so that nothing overtakes; when the way is lost
@@ -8,11 +10,15 @@ all that is owed goes, in order, over another.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from homing.errors import Malformed
 from homing.ids import ID_BYTES, NODE_ID_BYTES
+from homing.journal.events import Dropped
 from homing.ports import Link
+from homing.push.links import PacketRole
 from homing.push.outbox import Outbox, Parcel
 from homing.push.places import PLACE_BYTES, places
 from homing.wire import relay
@@ -23,6 +29,10 @@ PARCEL_CLIENTS: Final = 10_000
 """Clients in one parcel: acknowledged together, so neither one by one nor all at once."""
 MAX_PUBLICATION: Final = MAX_MESSAGE - (64 << 10)
 """Payload and attributes: the rest of a message is room for a list of 3 000 clients."""
+RETRY: Final = 0.25
+"""Seconds before a connector whose parcels were refused is tried again."""
+_NEVER: Final = frozenset(("malformed", "too-large"))
+"""Refusals that no retry can change."""
 _MARGIN: Final = 1 << 12
 """Item headers of the longest message: 3 bytes in every packet of 2000, and the ids."""
 
@@ -192,6 +202,48 @@ class Handover:
     def _route(self, connector: bytes) -> Link | None:
         owner = self._owners.get(connector)
         return owner if owner is not None else next(iter(self._dispatchers), None)
+
+
+class OwingRole(PacketRole):
+    """Base of whoever hears of subscriptions from dispatchers and owes them publications."""
+
+    role = b"matcher"
+    owed: Handover
+
+    @abstractmethod
+    def change(self, change: relay.Subscribe | relay.Unsubscribe, now: float) -> None:
+        """A subscription is set or removed."""
+
+    @abstractmethod
+    def sync(self, link: Link, sync: relay.Sync, now: float) -> None:
+        """A connector begins to tell all its subscriptions, or has told them."""
+
+    def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
+        if isinstance(message, relay.Ack):
+            self.owed.acked(message.message_id, message.clients, message.connector)
+        elif isinstance(message, relay.Nak):
+            self._refused(message, now)
+        elif isinstance(message, relay.Sync):
+            self.sync(link, message, now)
+        elif isinstance(message, relay.Subscribe | relay.Unsubscribe):
+            self.change(message, now)
+            link.send(relay.Ack(message.message_id).encode())
+        else:
+            raise Malformed("a matcher takes acks and subscriptions from a dispatcher")
+
+    def _refused(self, nak: relay.Nak, now: float) -> None:
+        """Not now: all for that connector waits behind it. Not ever: it is dropped, and told."""
+        if nak.connector:
+            self.stall(nak.connector, now)
+        elif nak.message_id and nak.reason.partition(" ")[0] in _NEVER:
+            missed = self.owed.give_up(nak.message_id)
+            if missed:
+                self.tell(Dropped(now, nak.message_id, missed, nak.reason.encode()))
+
+    def stall(self, connector: bytes, now: float) -> None:
+        """Send nothing to a connector for a moment, then all again."""
+        if self.owed.stall(connector):
+            self.port.later(now + RETRY, connector)
 
 
 def _room(publication: Publish) -> int:

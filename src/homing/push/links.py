@@ -6,6 +6,7 @@ are known to each other (`joined`). Whoever says nothing for `SILENCE` seconds i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from hmac import compare_digest
@@ -38,7 +39,7 @@ class Peer:
         self.load = 0  # sessions it holds, where it is a connector
 
 
-class PacketRole:
+class PacketRole(ABC):
     """Base of matcher, dispatcher and connector; they say what a message means."""
 
     role: bytes = b""
@@ -71,9 +72,9 @@ class PacketRole:
         """Take a message that means something else on this link; False: it is as on all others."""
         return False
 
+    @abstractmethod
     def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
         """Anything but a Hello or a heartbeat."""
-        raise NotImplementedError
 
     def beat(self, now: float) -> None:
         """Every HEARTBEAT seconds, for what else must be looked at from time to time."""

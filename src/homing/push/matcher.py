@@ -27,10 +27,10 @@ from homing.journal.events import (
     SubscriptionSet,
 )
 from homing.ports import Link, Port
-from homing.push.handover import Handover
+from homing.push.handover import RETRY, Handover, OwingRole
 from homing.push.holdings import Holdings, Standing, read_standing
 from homing.push.intake import ACKS, Intake
-from homing.push.links import PacketRole, Peer, unnamed
+from homing.push.links import Peer, unnamed
 from homing.push.neighbours import PLACE, SWEEP, Neighbours, node_ids
 from homing.push.placement import Plan
 from homing.push.places import by_connector
@@ -40,21 +40,16 @@ from homing.push.table import Entry, Index
 from homing.wire import publish, relay
 from homing.wire.packet import Message
 
-RETRY: Final = 0.25
-"""Seconds before a connector whose parcels were refused is tried again."""
 AWAY_SECONDS: Final = 24 * 3600.0
 """A connector that nobody has reached for longer is forgotten: its sessions have expired."""
 MAX_CONNECTORS: Final = 10_000
 """Known at once; more are not waited for. A view of the fabric is held by every node."""
 RING_PLUGS: Final = frozenset(("ring", "status"))
-_NEVER: Final = frozenset(("malformed", "too-large"))
-"""Refusals that no retry can change."""
 
 
-class Matcher(PacketRole):
+class Matcher(OwingRole):
     """A homing.ports.Role. Plugs: `publishers`, `status` (listen), `dispatchers`, `ring` (dial)."""
 
-    role = b"matcher"
     dials = frozenset(("dispatchers", "ring"))
 
     def __init__(
@@ -265,34 +260,6 @@ class Matcher(PacketRole):
             share.abort_syncs(broken)
             share.excuse(unreachable)
 
-    def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
-        if isinstance(message, relay.Ack):
-            self.owed.acked(message.message_id, message.clients, message.connector)
-        elif isinstance(message, relay.Nak):
-            self._refused(message, now)
-        elif isinstance(message, relay.Sync):
-            self._sync(link, message, now)
-        elif isinstance(message, relay.Subscribe | relay.Unsubscribe):
-            self._change(message, now)
-            link.send(relay.Ack(message.message_id).encode())
-        else:
-            raise Malformed("a matcher takes acks and subscriptions from a dispatcher")
-
-    def _refused(self, nak: relay.Nak, now: float) -> None:
-        """Not now: all for that connector waits behind it. Not ever: it is dropped, and told."""
-        code = nak.reason.partition(" ")[0]
-        if nak.connector:
-            self.stall(nak.connector, now)
-        elif nak.message_id and code in _NEVER:
-            missed = self.owed.give_up(nak.message_id)
-            if missed:
-                self.tell(Dropped(now, nak.message_id, missed, nak.reason.encode()))
-
-    def stall(self, connector: bytes, now: float) -> None:
-        """Send nothing to a connector for a moment, then all again."""
-        if self.owed.stall(connector):
-            self.port.later(now + RETRY, connector)
-
     def _must_wait(self, connector: bytes) -> bool:
         """A matcher that is gone owes this connector something older: it goes first."""
         waits = self.neighbours.goes_first(connector, self._now)
@@ -309,7 +276,7 @@ class Matcher(PacketRole):
 
     # Subscriptions
 
-    def _change(self, change: relay.Subscribe | relay.Unsubscribe, now: float) -> None:
+    def change(self, change: relay.Subscribe | relay.Unsubscribe, now: float) -> None:
         client, connector, name = change.client, change.connector, change.name
         if isinstance(change, relay.Unsubscribe):
             if self.table.remove(client, connector, name):
@@ -322,7 +289,7 @@ class Matcher(PacketRole):
         if changed:  # the connector is the source: what a full disk loses it tells again
             self.tell(SubscriptionSet(now, client, connector, name, change.fields))
 
-    def _sync(self, link: Link, sync: relay.Sync, now: float) -> None:
+    def sync(self, link: Link, sync: relay.Sync, now: float) -> None:
         """While a connector changes hands two dispatchers may pass its syncs on: the later counts."""
         if sync.phase == relay.SYNC_BEGIN:
             self._syncing[sync.connector] = link

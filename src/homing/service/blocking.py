@@ -14,10 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from homing.loops import LoopThread, fastest_loop
+from homing.loops import Blocking, fastest_loop
 from homing.service import client as asynchronous
 from homing.service.client import Options
 from homing.service.worker import GRACE
@@ -29,25 +28,18 @@ T = TypeVar("T")
 _AHEAD = 64
 
 
-class Client:
+class Client(Blocking[asynchronous.Client]):
     """homing.Client, blocking. Takes what it takes; close it, or use it in a `with`."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self._loop = LoopThread()
-        self._closed = False
-
         async def make() -> asynchronous.Client:
             return asynchronous.Client(*arguments, **settings)
 
-        try:
-            self._client = self._loop.call(make())
-        except BaseException:
-            self._loop.stop()
-            raise
+        super().__init__(make)
 
     def connect(self) -> Self:
         """Connect now and know that it worked."""
-        self._loop.call(self._client.connect())
+        self._call(self._inner.connect())
         return self
 
     @overload
@@ -62,7 +54,7 @@ class Client:
         self, service: str, body: Any = b"", *, returns: Any = bytes, **options: Unpack[Options]
     ) -> Any:
         """Ask, wait, and return the answer."""
-        return self._loop.call(self._client.request(service, body, returns=returns, **options))
+        return self._call(self._inner.request(service, body, returns=returns, **options))
 
     @overload
     def map(
@@ -96,7 +88,7 @@ class Client:
     ) -> Iterator[Any]:
         """Ask once for every body, many at a time; the answers come in order."""
         return self._iterate(
-            lambda: self._client.map(
+            lambda: self._inner.map(
                 service, bodies, in_flight=in_flight, returns=returns, **options
             )
         )
@@ -115,34 +107,16 @@ class Client:
         self, service: str, body: Any = b"", *, returns: Any = bytes, **options: Unpack[Options]
     ) -> Iterator[Any]:
         """Ask, and take the answer part by part."""
-        return self._iterate(lambda: self._client.stream(service, body, returns=returns, **options))
-
-    def close(self) -> None:
-        """Hang up, and end the thread."""
-        if not self._closed:
-            self._closed = True
-            self._loop.call(self._client.close())
-            self._loop.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return self._iterate(lambda: self._inner.stream(service, body, returns=returns, **options))
 
     def _iterate(self, start: Callable[[], AsyncGenerator[Any, None]]) -> Iterator[Any]:
         """Items of an async generator as they come, several at a time if there are."""
         pump = _Pump(start())
         try:
-            while got := self._loop.call(pump.some()):
+            while got := self._call(pump.some()):
                 yield from got
         finally:
-            self._loop.call(pump.close())
+            self._call(pump.close())
 
 
 class _Pump:

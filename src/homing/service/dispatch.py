@@ -13,6 +13,7 @@ peer with most free capacity. Pure: no clocks, no sockets; askers and holders do
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import cast
 
 from homing.service.deadlines import Deadlines
 from homing.service.federation import Federation, Peer
@@ -280,11 +281,12 @@ class DispatchCore:
             self._end(pending)
         else:
             self.refuse(pending, data or b"failed", now)
-        if isinstance(holder, Worker):
-            self._freed(holder, now)
-        elif isinstance(holder, Peer):
-            holder.regain(pending.service.name)
+        # Not isinstance: asking an abstract class costs every request a quarter microsecond.
+        if holder.__class__ is Peer:
+            cast(Peer, holder).regain(pending.service.name)
             self.pump(pending.service, now)
+        else:
+            self._freed(cast(Worker, holder), now)
 
     def _freed(self, worker: Worker, now: float) -> None:
         """A worker has room again: for what waits, or to idle."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from homing.ports import Link
@@ -67,7 +68,7 @@ class Pending:
         self.message_id = ""  # of a task
 
 
-class Asker:
+class Asker(ABC):
     """Whoever a request came from: a client of some dialect, or the peer that reposted it."""
 
     __slots__ = ("link", "name", "outstanding")
@@ -84,20 +85,20 @@ class Asker:
         self.name = link.peer
         self.outstanding = 0
 
+    @abstractmethod
     def address(self, pending: Pending) -> bytes:
         """The `[client]` frame that holders see."""
-        raise NotImplementedError
 
+    @abstractmethod
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         """Send the answer or a part of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refuse(self, pending: Pending, reason: bytes) -> None:
         """Send a NAK."""
-        raise NotImplementedError
 
 
-class Holder:
+class Holder(ABC):
     """Whoever may hold requests: a worker of some dialect, or a peer."""
 
     __slots__ = ("held", "link", "name", "serial")
@@ -108,9 +109,9 @@ class Holder:
         self.held: dict[bytes, Pending] = {}  # by the address that its answer will carry
         self.serial = 0
 
+    @abstractmethod
     def hand(self, pending: Pending) -> None:
         """Take hold of a request and send it."""
-        raise NotImplementedError
 
     def keep(self, pending: Pending) -> bytes:
         """Note the request under an address that names no other one here; `[address] []`."""

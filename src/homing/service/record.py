@@ -78,7 +78,7 @@ class Record:
     def answered(self, pending: Pending, holder: Holder, size: int, now: float) -> None:
         self.answers += 1
         if self._journal is not None:
-            remote = isinstance(holder, Peer)
+            remote = holder.__class__ is Peer
             event = RequestAnswered(
                 now,
                 pending.number,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,14 @@ class Worker(Holder):
         self.service: Service | None = None  # None: any
         self.pool: OrderedDict[Worker, None] | None = None  # None: not registered
 
+    @abstractmethod
     def beat(self) -> None:
         """Send a heartbeat."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dismiss(self) -> None:
         """Send the last message of the conversation."""
-        raise NotImplementedError
 
+    @abstractmethod
     def successor(self) -> object:
         """What its link's state becomes when the conversation is over."""
-        raise NotImplementedError

@@ -29,7 +29,7 @@ class Fault(
 
     def nodes(self) -> tuple[str, ...]:
         """The nodes it speaks of."""
-        raise NotImplementedError
+        return ()
 
 
 class _OnNode(Fault, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ again later, 400 no, 500 the server itself failed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from homing.errors import Denied, HomingError, RemoteProtocolError
@@ -26,21 +27,21 @@ FAILED = b"500"
 Metadata = dict[bytes, bytes]
 
 
-class Cipher:
+class Cipher(ABC):
     """What a mechanism does to each frame once the handshake is done."""
 
     __slots__ = ()
 
+    @abstractmethod
     def seal(self, flags: int, body: bytes) -> bytes:
         """The frame to send in place of one with these flags and this body."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self, body: bytes, offset: int) -> tuple[int, bytes]:
         """Flags (MORE, COMMAND) and body hidden in a frame received."""
-        raise NotImplementedError
 
 
-class Handshake:
+class Handshake(ABC):
     """One connection's way through a mechanism."""
 
     def __init__(self) -> None:
@@ -49,13 +50,13 @@ class Handshake:
         self.refused = b""  # the status in the ERROR that we answered
         self.cipher: Cipher | None = None
 
+    @abstractmethod
     def start(self, metadata: bytes) -> bytes:
         """The first command, empty for a side that waits; `metadata` is what we tell of us."""
-        raise NotImplementedError
 
+    @abstractmethod
     def receive(self, name: bytes, body: bytes, offset: int) -> bytes:
         """The answer to one command of the peer's, empty when there is none."""
-        raise NotImplementedError
 
     def refuse(self, status: bytes) -> bytes:
         """The ERROR that ends this handshake."""
@@ -77,16 +78,16 @@ class Handshake:
         return b""
 
 
-class Mechanism:
+class Mechanism(ABC):
     """The settings of a mechanism on one side."""
 
     name: bytes = b""
     server: bool = False
     overhead: int = 0  # bytes by which a sealed frame is longer
 
+    @abstractmethod
     def handshake(self) -> Handshake:
         """A fresh handshake for one connection."""
-        raise NotImplementedError
 
 
 class Null(Mechanism):
