@@ -283,7 +283,7 @@ class DispatchCore:
             self.refuse(pending, data or b"failed", now)
         # Not isinstance: asking an abstract class costs every request a quarter microsecond.
         if holder.__class__ is Peer:
-            cast(Peer, holder).regain(pending.service.name)
+            holder.regain(pending.service.name)
             self.pump(pending.service, now)
         else:
             self._freed(cast(Worker, holder), now)
