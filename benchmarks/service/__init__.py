@@ -172,7 +172,7 @@ class Bench:
 
     def memory(self) -> None:
         """What idle workers and waiting requests weigh."""
-        workers, waiting = (100, 1000) if self.report.quick else (1000, 100_000)
+        workers, waiting = (100, 10_000) if self.report.quick else (1000, 100_000)
         rows: list[list[Cell]] = []
         for broker in self.brokers:
             self.report.say(f"{broker.name}: memory")

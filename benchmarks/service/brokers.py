@@ -77,6 +77,8 @@ def _homing(name: str, offset: int, python_path: str, *peers: str) -> Iterator[R
     argv = [sys.executable, "-m", "homing.cli", "broker", "--name", name]
     # The load leaves with requests under way: nobody waits for what a drain would wait for.
     argv += ["--port-offset", str(offset), "--drain", "0.1s"]
+    # A million requests take longer to send than one may wait by default.
+    argv += ["--set", "service.request_timeout=10min"]
     for peer in peers:
         argv += ["--peer", peer]
     # Compiled once for the whole benchmark, wherever it runs.

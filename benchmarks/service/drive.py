@@ -107,14 +107,16 @@ def bytes_per_worker(broker: Broker, count: int) -> float:
     """Resident memory that one more idle worker costs."""
     few = _weigh(broker, workers=10, clients=1, mute=1)
     many = _weigh(broker, workers=10 + count, clients=1, mute=1)
-    return max(0.0, (many - few) / count)
+    return (many - few) / count
 
 
 def bytes_per_request(broker: Broker, count: int) -> float:
     """Resident memory that one more waiting request costs: the one worker never answers."""
     few = _weigh(broker, workers=1, clients=1, mute=1, requests=1000)
-    many = _weigh(broker, workers=1, clients=1, mute=1, requests=1000 + count)
-    return max(0.0, (many - few) / count)
+    many = _weigh(broker, workers=1, clients=1, mute=1, requests=count)
+    if many <= few:
+        raise RuntimeError(f"{broker.name}: {count} requests should wait, and nothing does")
+    return (many - few) / (count - 1000)
 
 
 def idle_share(broker: Broker, workers: int, seconds: float) -> float:

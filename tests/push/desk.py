@@ -70,7 +70,17 @@ class Desk:
         link = self.visit()
         [answer] = self.say(link, b"auth", self.credentials(number, **given))
         assert str(answer) == "Status(+authsuccess)", answer
+        self.grant()
         return link
+
+    def grant(self) -> None:
+        """No other connector has the sessions that are claimed here."""
+        for one in self.dispatcher.sent.copy():
+            [message] = [relay.decode(whole) for whole in Assembler(1).receive(one, self.now)]
+            if isinstance(message, relay.Claim):
+                self.dispatcher.sent.remove(one)
+                ack = relay.Ack(message.message_id).encode()
+                self.connector.receive(self.dispatcher, ack, self.now)
 
     def credentials(self, number: int, **given: object) -> bytes:
         name, stamp = client_id(number).hex(), int(EPOCH + self.now)
@@ -84,6 +94,7 @@ class Desk:
         words = command([b"auth", self.credentials(number, ack=True, resume=True)])
         self.connector.receive(link, words, self.now)
         assert link.sent.pop(0) == b"+authsuccess\r\n"
+        self.grant()
         return link
 
     def subscribed(self, number: int, **given: object) -> RecordingLink:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,14 +31,14 @@ pytestmark = pytest.mark.slow
 KEY = "a key that all nodes share"
 
 
-def subscriber(connector: str, key: str, client: str) -> Subscriber:
+def subscriber(connector: str, key: str, client: str, **how: Any) -> Subscriber:
     keys = Keyring([key.encode()])
 
     def credentials() -> tuple[int, str]:
         stamp = int(time.time())
         return stamp, keys.issue(client, stamp)
 
-    return Subscriber(client, connector, credentials=credentials, durable=True)
+    return Subscriber(client, connector, credentials=credentials, durable=True, **how)
 
 
 @contextlib.asynccontextmanager
@@ -185,3 +186,39 @@ def test_a_cluster_loses_a_node_and_nothing_else(tmp_path: Path, serf: bool) -> 
     if serf and shutil.which("serf") is None:
         pytest.skip("needs Debian's package serf (apt-get install serf)")
     asyncio.run(a_node_is_killed(tmp_path, serf))
+
+
+async def a_client_moves(directory: Path) -> None:
+    given = {"node.data": str(directory), "node.port_offset": free_cluster_offset()}
+    given |= {"dashboard.enabled": False, "security.token_key": KEY}
+    nodes = lay_out(lambda more: NO_FLAGS.load({**given, **more}), 2, serf=False)
+    words = ["--set", "dashboard.enabled=false"]
+    async with Cluster(nodes, words, serf=False, drain_seconds=5.0) as cluster:
+        await cluster.ready(180.0)
+        first, second = (node.config.push for node in nodes)
+        client = os.urandom(12).hex()
+        async with Publisher(first.publishers, timeout=60.0) as publisher:
+            async with subscriber(first.subscribers, KEY, client, ack="manual") as here:
+                await here.subscribe("n >= 0")
+                for n in range(10):
+                    await publisher.publish({"n": n})
+                for n in range(10):
+                    push = await anext(here)
+                    assert isinstance(push, Push)
+                    if n < 5:
+                        await here.ack(push)
+                await asyncio.sleep(0.2)  # the acks arrive
+            for n in range(10, 400):
+                await publisher.publish({"n": n})
+            # Says nothing of what it asked for at the other one: that too has moved.
+            async with subscriber(second.subscribers, KEY, client) as there:
+                got = [await anext(there) for _ in range(395)]
+                assert await publisher.publish({"n": 400}) >= 1
+                got.append(await anext(there))
+            pushes = [one for one in got if isinstance(one, Push)]
+            assert [one.attrs["n"] for one in pushes] == list(range(5, 401))
+            assert all(one.redelivered for one in pushes[:5])
+
+
+def test_a_durable_session_follows_its_client(tmp_path: Path) -> None:
+    asyncio.run(a_client_moves(tmp_path))

@@ -178,9 +178,9 @@ def test_subscriptions_are_confirmed_when_every_matcher_has_them() -> None:
 
 def test_a_connector_speaks_for_itself_only() -> None:
     desk = Desk()
-    desk.tell(desk.connector, relay.Subscribe(message_id(1), client_id(1), C2, b"x", b"{}"))
-    [nak] = sent(desk.connector)
-    assert isinstance(nak, relay.Nak)
+    desk.tell(desk.connector, relay.Unsubscribe(message_id(1), client_id(1), C2))
+    desk.tell(desk.connector, relay.Claim(message_id(2), client_id(1), C2, 1))
+    assert [type(one) for one in sent(desk.connector)] == [relay.Nak, relay.Nak]
     assert sent(desk.matcher) == []
 
 

@@ -115,7 +115,8 @@ def test_other_paths_and_other_pages_are_turned_away() -> None:
         for origin in (None, Origin("https://evil.example")):
             with pytest.raises(InvalidStatus, match="403"):
                 connect(f"ws://127.0.0.1:{port}/ws", origin=origin)
-        connect(f"ws://127.0.0.1:{port}/ws", origin=Origin("https://good.example")).close()
+        with connect(f"ws://127.0.0.1:{port}/ws", origin=Origin("https://good.example")):
+            pass
 
 
 def certificate(directory: Path) -> tuple[Path, Path]:

@@ -139,8 +139,12 @@ class Fabric:
         self.sim.node(name, lambda host: SimPublisher(host, endpoints, count, every))
 
     def subscriber(self, number: int, connector: int, fields: bytes, durable: bool) -> str:
+        return self.wanderer(number, [self.connectors[connector]], fields, durable)
+
+    def wanderer(self, number: int, connectors: list[str], fields: bytes, durable: bool) -> str:
+        """A subscriber that goes to the next of these when one is gone."""
         name = f"subscriber-{number}"
-        where = [f"{self.connectors[connector]}:7005"]
+        where = [f"{connector}:7005" for connector in connectors]
         client, parsed = number.to_bytes(12, "big"), parse_fields(fields)
         self.sim.node(name, lambda host: SimSubscriber(host, where, client, parsed, durable))
         return name

@@ -82,6 +82,20 @@ def test_subscriptions_and_acks_as_recorded() -> None:
     assert b"".join(message.encode() for message in typed) == data
 
 
+def test_a_claim_and_a_push_that_moves_byte_by_byte() -> None:
+    claim = relay.Claim(MSG, CLIENT_A, C1, 0x0005F5E100000000)
+    data = claim.encode()
+    items = b"\x01\x00\x0c" + MSG + b"\x08\x00\x0c" + CLIENT_A + b"\x09\x00\x08" + C1
+    items += b"\x0d\x00\x01\x02" + b"\x06\x00\x08\x00\x05\xf5\xe1\x00\x00\x00\x00"
+    assert data == b"\x08" + len(items).to_bytes(2, "big") + b"\x01" + items
+    assert [relay.decode(m) for m in messages(data)] == [claim]
+    push = relay.Push(MSG, b"p", CLIENT_A + C1, b"{}", first=True, moved=True)
+    assert push.encode().endswith(b"\x13\x00\x01\x01\x14\x00\x01\x01")
+    assert [relay.decode(m) for m in messages(push.encode())] == [push]
+    with pytest.raises(Malformed, match="time is missing"):
+        relay.decode(Message(packet.STATUS, {1: MSG, 8: CLIENT_A, 9: C1, 13: relay.CLAIM}))
+
+
 def test_status_as_recorded() -> None:
     typed = status.Status(b"m-1", b"127.0.0.1:7002", vnodes=b"\xaa" * 20 + b"\xbb" * 20)
     [message] = messages(load("packet/status"))

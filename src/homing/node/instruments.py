@@ -117,6 +117,13 @@ DELIVERIES = Metric(
     "deliveries",
     "Pushed to a client for the first time.",
 )
+MOVES = Metric(
+    "homing_push_session_moves_total",
+    "counter",
+    "sessions",
+    "Durable sessions that followed their client to another connector, or came with it.",
+    ("direction",),
+)
 REDELIVERIES = Metric(
     "homing_push_redeliveries_total", "counter", "deliveries", "Pushed to a client again."
 )
@@ -218,6 +225,8 @@ def _connector(connector: Connector) -> Iterator[Sample]:
     yield Sample(TAKEN_OVER, (), tally.publications)
     yield Sample(DELIVERIES, (), tally.deliveries)
     yield Sample(REDELIVERIES, (), tally.redeliveries)
+    yield Sample(MOVES, ("in",), connector.moves.arrivals)
+    yield Sample(MOVES, ("out",), connector.moves.departures)
     yield Sample(ACKNOWLEDGED, (), tally.acks)
     yield Sample(DROPPED, (), tally.drops)
 

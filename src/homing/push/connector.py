@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Final
 
 from homing.errors import Malformed
 from homing.ids import ID_BYTES
@@ -27,14 +26,13 @@ from homing.ports import Link, Port
 from homing.push.delivery import SLOW, Delivery, Storing
 from homing.push.doorway import Doorway, Visitor
 from homing.push.links import PacketRole, Peer
+from homing.push.moves import DISPATCHER, Moves
 from homing.push.recent import Recent
 from homing.push.recovery import checkpoint, recover
 from homing.push.sessions import Limits, Session, Store
 from homing.push.subscription import Fields, dump_fields
 from homing.push.tokens import Keyring
 from homing.wire import relay
-
-DISPATCHER: Final = b"dispatcher"
 
 
 class Change:
@@ -71,7 +69,8 @@ class Connector(PacketRole):
         self.sessions = dict(self.durable)
         self.delivery = Delivery(self, recent)
         self.doorway = Doorway(self, keys)
-        self._ids = ids
+        self.moves = Moves(self)
+        self.new_id = ids
         self._unsynced: deque[tuple[int, Storing | Change]] = deque()
 
     # homing.ports.Role
@@ -102,12 +101,16 @@ class Connector(PacketRole):
             super().wake(key, now)
         elif isinstance(key, bytes):
             self.doorway.confirmed(key)
+            self.moves.confirmed(key, None, now)
 
     def beat(self, now: float) -> None:
         self.doorway.look_around(now)
+        self.moves.beat(now)
         for session in [s for s in self.durable.values() if s.link is None]:
             if session.left_at is None:  # recovered: nobody knows when it left
                 session.left_at = now
+                if not session.subscriptions and not len(session):
+                    self.end(session, "empty", now)  # it has moved away, or might as well have
             elif now - session.left_at > self.store.limits.away:
                 self.end(session, "expired", now)
 
@@ -125,11 +128,21 @@ class Connector(PacketRole):
         if isinstance(message, relay.Push):
             self.delivery.push(link, message, now)
         elif isinstance(message, relay.Ack):
-            self.doorway.confirmed(message.message_id)
+            if message.clients:
+                self.moves.taken(message, now)
+            else:
+                self.doorway.confirmed(message.message_id)
+                self.moves.confirmed(message.message_id, link, now)
+        elif isinstance(message, relay.Nak):
+            self.moves.refused(message)
         elif isinstance(message, relay.Sync):
             self._sync(link)
-        elif not isinstance(message, relay.Nak):
-            raise Malformed("a connector takes pushes from a dispatcher")
+        elif isinstance(message, relay.Claim):
+            self.moves.claimed(link, message, now)
+        elif isinstance(message, relay.Subscribe):
+            self.moves.adopt(link, message, now)
+        else:
+            raise Malformed("a connector takes pushes and claims from a dispatcher")
 
     def await_journal(self, number: int, what: Storing | Change, now: float) -> None:
         """Go on with it once the journal is durable up to `number`."""
@@ -151,10 +164,12 @@ class Connector(PacketRole):
         """A client passed auth: its session is on this link now."""
         client = session.client
         self.sessions[client] = session
-        if session.durable:
-            self.durable[client] = session
+        session.stamp = int(self.wall() * 1e6)
         session.resume(visitor.link)
         self.tell(SessionOpened(now, client, session.durable, resumed))
+        if session.durable:
+            self.durable[client] = session
+            self.moves.claim(session, now)
 
     def part(self, session: Session, reason: str, now: float) -> None:
         """Its connection is gone; a durable session stays."""
@@ -178,10 +193,11 @@ class Connector(PacketRole):
             self.delivery.drop(identity, session.client, reason, now)
 
     def _forget(self, session: Session) -> None:
+        self.moves.forget(session)
         self.sessions.pop(session.client, None)
         self.durable.pop(session.client, None)
         if session.subscriptions:
-            self._announce(relay.Unsubscribe(self._ids(), session.client, self.node))
+            self._announce(relay.Unsubscribe(self.new_id(), session.client, self.node))
 
     def acknowledge(self, session: Session, message_id: bytes, now: float) -> None:
         """A client says it has a publication."""
@@ -196,7 +212,7 @@ class Connector(PacketRole):
     def subscribe(self, session: Session, name: str, fields: Fields, now: float) -> bytes:
         """Set a subscription; returns the id its confirmation will come with."""
         json = dump_fields(fields)
-        message = relay.Subscribe(self._ids(), session.client, self.node, name.encode(), json)
+        message = relay.Subscribe(self.new_id(), session.client, self.node, name.encode(), json)
         event = SubscriptionSet(now, session.client, self.node, name.encode(), json)
         self._change(session, message, event)
         session.subscribe(name, json)
@@ -204,7 +220,7 @@ class Connector(PacketRole):
 
     def unsubscribe(self, session: Session, name: str, now: float) -> bytes:
         """Remove one, or with an empty name all of them."""
-        message = relay.Unsubscribe(self._ids(), session.client, self.node, name.encode())
+        message = relay.Unsubscribe(self.new_id(), session.client, self.node, name.encode())
         event = SubscriptionRemoved(now, session.client, self.node, name.encode())
         self._change(session, message, event)
         for gone in [name] if name else list(session.subscriptions):
@@ -231,19 +247,21 @@ class Connector(PacketRole):
 
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
         if hello.role == DISPATCHER:
+            self.moves.claim_again(link)
             self._sync(link)
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
         self.delivery.left(link)
+        self.moves.left(link, now)
 
     def _sync(self, link: Link) -> None:
         """All subscriptions anew: whoever is told now knows nothing else of us."""
-        link.send(relay.Sync(self._ids(), self.node, relay.SYNC_BEGIN).encode())
+        link.send(relay.Sync(self.new_id(), self.node, relay.SYNC_BEGIN).encode())
         for session in self.sessions.values():
             for name, fields in session.subscriptions.items():
                 link.send(
                     relay.Subscribe(
-                        self._ids(), session.client, self.node, name.encode(), fields
+                        self.new_id(), session.client, self.node, name.encode(), fields
                     ).encode()
                 )
-        link.send(relay.Sync(self._ids(), self.node, relay.SYNC_END).encode())
+        link.send(relay.Sync(self.new_id(), self.node, relay.SYNC_END).encode())

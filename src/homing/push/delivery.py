@@ -33,11 +33,12 @@ HEAVIEST: Final = 16
 class Storing:
     """A publication on its way into the journal for durable sessions, and who waits for it."""
 
-    __slots__ = ("acks", "clients", "shared")
+    __slots__ = ("acks", "clients", "moved", "shared")
 
-    def __init__(self, shared: Shared, clients: bytes) -> None:
+    def __init__(self, shared: Shared, clients: bytes, moved: bool = False) -> None:
         self.shared = shared
         self.clients = clients
+        self.moved = moved
         self.acks: list[tuple[Link, bytes]] = []
 
 
@@ -75,8 +76,11 @@ class Delivery:
         if turnstile is not None and turnstile.blocks(b"", identity):
             link.send(relay.Nak(identity, "queue-full waiting for what was refused").encode())
             return
-        fresh = self.recent.fresh(identity, push.clients)
         durable = self._connector.durable
+        if push.moved and push.clients not in durable:  # it stays where it is
+            link.send(relay.Nak(identity, "gone there is no such session here").encode())
+            return
+        fresh = self.recent.fresh(identity, push.clients)
         try:
             storing = self._store(push, fresh, now) if durable and fresh else None
         except DiskFull as error:
@@ -86,7 +90,8 @@ class Delivery:
         if fresh:
             self.tally.publications += 1
             self.recent.add(identity, fresh)
-            self._deliver(storing.shared if storing else self._shared(push), fresh, now)
+            shared = storing.shared if storing else self._shared(push)
+            self._deliver(shared, fresh, push.moved, now)
         waiting = self._storing.get(identity)
         if waiting is not None:
             waiting.acks.append((link, push.clients))
@@ -107,7 +112,9 @@ class Delivery:
         """Journal what durable sessions are owed from now on."""
         durable = self._connector.durable
         concerned = [
-            client for (client,) in each_id(fresh) if client in durable and durable[client].names
+            client
+            for (client,) in each_id(fresh)
+            if client in durable and (durable[client].names or durable[client].move or push.moved)
         ]
         if not concerned:
             return None
@@ -115,7 +122,7 @@ class Delivery:
         number = self._connector.port.journal(
             DeliveryQueued(now, push.message_id, clients, push.attributes, push.payload)
         )
-        storing = Storing(self._shared(push), clients)
+        storing = Storing(self._shared(push), clients, push.moved)
         before = self._storing.get(push.message_id)
         if before is not None:  # another part of the same fan-out: acknowledge with the later
             storing.acks = before.acks
@@ -129,8 +136,10 @@ class Delivery:
         for (client,) in each_id(storing.clients):
             session = self._connector.durable.get(client)
             if session is not None:
-                self._owe(session, storing.shared, now)
-                if next(iter(session.waiting), None) == identity:  # nothing waits before it
+                self._owe(session, storing.shared, now, storing.moved)
+                if session.move is not None:
+                    self._connector.moves.forward(session)
+                elif next(iter(session.waiting), None) == identity:  # nothing waits before it
                     if session.pump()[0]:
                         sent.append(client)
                     self._watch(session, now)
@@ -146,7 +155,7 @@ class Delivery:
 
     # All others
 
-    def _deliver(self, shared: Shared, clients: bytes, now: float) -> None:
+    def _deliver(self, shared: Shared, clients: bytes, moved: bool, now: float) -> None:
         """To every connected client whose session is not durable: the hot path."""
         find = self._connector.sessions.get
         image = shared.image(DEFAULT)
@@ -160,13 +169,13 @@ class Delivery:
             else:
                 others.append(client)
         if others:
-            clients = self._reach_others(shared, clients, others, now)
+            clients = self._reach_others(shared, clients, others, moved, now)
         shared.forget_images()
         if clients:
             self._delivered(shared.message_id, clients, now)
 
     def _reach_others(
-        self, shared: Shared, clients: bytes, others: list[bytes], now: float
+        self, shared: Shared, clients: bytes, others: list[bytes], moved: bool, now: float
     ) -> bytes:
         """Those who are not simply sent to; which of all clients were reached just now."""
         gone: list[bytes] = []
@@ -174,11 +183,13 @@ class Delivery:
         for client in others:
             session = self._connector.sessions.get(client)
             names = session.names_for(shared) if session is not None else ()
-            if session is None or not names or not (session.durable or session.link):
+            if session is None or not (names or moved or session.move):
                 gone.append(client)
             elif session.durable:
                 later.append(client)
-            elif session.refill() and session.link is not None:
+            elif session.link is None:
+                gone.append(client)
+            elif session.refill():
                 session.link.send(shared.image(names))
             else:
                 later.append(client)
@@ -207,8 +218,8 @@ class Delivery:
         self._owe(session, shared, now)
         self._watch(session, now)
 
-    def _owe(self, session: Session, shared: Shared, now: float) -> None:
-        for gone in session.owe(shared):
+    def _owe(self, session: Session, shared: Shared, now: float, moved: bool = False) -> None:
+        for gone in session.owe(shared, moved):
             self.drop(gone, session.client, b"queue-full", now)
         if session.store.full:
             self.make_room(now)
@@ -227,6 +238,8 @@ class Delivery:
             wanted -= before - session.held
 
     def _watch(self, session: Session, now: float) -> None:
+        if session.early is not None:
+            return  # not slow: it waits for what is older
         if session.waiting and session.link is not None and session.client not in self.slow:
             if not self.slow:
                 self._connector.port.later(now + SLOW_SECONDS, SLOW)

@@ -6,7 +6,7 @@ sends that again, in order, when the connector's link comes back. A connector th
 nothing fills its own outbox and is then refused; the others never notice.
 
 The other way it passes subscriptions on to every matcher, and says they are in force when
-all of them have said so.
+all of them have said so. Among connectors it passes on what moves a session (homing.push.moves).
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from homing.wire import relay
 MAX_CONFIRMING: Final = 65_536
 """Subscription changes waiting for matchers: more than any burst of new clients. Beyond it
 the connector is not told and answers its client after a moment by itself."""
+
+MAX_HOMES: Final = 65_536
+"""Sessions whose connector is remembered, for one that held them before and comes back."""
 
 MATCHER: Final = b"matcher"
 DISPATCHER: Final = b"dispatcher"
@@ -53,6 +56,8 @@ class Dispatcher(PacketRole):
         self._turnstiles: dict[Link, Turnstile] = {}
         self._asked: set[bytes] = set()  # connectors that will begin a sync
         self._confirming: dict[bytes, tuple[Link, set[Link]]] = {}
+        self._homes: dict[bytes, relay.Claim] = {}  # client -> who claimed its session last
+        self._informed: set[Link] = set()  # peers that were told of them
         self.dial("connectors", unnamed(connectors))
         self.dial("peers", unnamed(peers))
 
@@ -74,6 +79,10 @@ class Dispatcher(PacketRole):
             self._ask_all()
         elif link.plug == "peers":
             self._peer_owns(link, hello.connectors)
+            if link not in self._informed:
+                self._informed.add(link)
+                for claim in self._homes.values():
+                    link.send(claim.encode())
 
     def _connector_joined(self, link: Link, connector: bytes) -> None:
         self.connectors[connector] = link
@@ -83,6 +92,7 @@ class Dispatcher(PacketRole):
     def left(self, link: Link, peer: Peer, now: float) -> None:
         self._matchers.pop(link, None)
         self._turnstiles.pop(link, None)
+        self._informed.discard(link)
         if self.connectors.get(peer.node) is link:
             del self.connectors[peer.node]
             self._asked.discard(peer.node)
@@ -119,6 +129,10 @@ class Dispatcher(PacketRole):
             self._acked(link, message)
         elif isinstance(message, relay.Nak):
             self._refused(link, message)
+        elif isinstance(message, relay.Claim):
+            self._claim(link, message)
+        elif isinstance(message, relay.Subscribe) and message.connector != self.peers[link].node:
+            self._pass_on(link, message)
         elif link.plug == "connectors":
             self._subscription(link, message)
         elif isinstance(message, relay.Sync) and link in self._matchers:
@@ -128,7 +142,8 @@ class Dispatcher(PacketRole):
 
     def _push(self, link: Link, push: relay.Push) -> None:
         for connector, clients in by_connector(push.clients).items():
-            parcel = Parcel(push.message_id, push.payload, push.attributes, clients, link)
+            content = push.payload, push.attributes
+            parcel = Parcel(push.message_id, *content, clients, link, push.moved)
             if push.first:
                 self._turnstiles.setdefault(link, Turnstile()).open(connector)
             self._parcel(link, connector, parcel, push.redirected)
@@ -137,7 +152,7 @@ class Dispatcher(PacketRole):
         """Owe one parcel, or refuse it, and then all behind it on the same way."""
         turnstile = self._turnstiles.setdefault(link, Turnstile())
         outbox = self.outboxes.get(connector)
-        known = outbox and outbox.find(parcel.message_id, parcel.clients)
+        known = outbox and outbox.find(parcel.message_id, parcel.clients, parcel.moved)
         if known:
             if link not in known.sources:
                 known.sources.append(link)
@@ -181,7 +196,8 @@ class Dispatcher(PacketRole):
         own = link.plug == "connectors"
         clients = parcel.clients if own else places(parcel.clients, outbox.connector)
         identity, payload, attributes = parcel.message_id, parcel.payload, parcel.attributes
-        link.send(relay.Push(identity, payload, clients, attributes, not own, first).encode())
+        push = relay.Push(identity, payload, clients, attributes, not own, first, parcel.moved)
+        link.send(push.encode())
 
     def _acked(self, link: Link, ack: relay.Ack) -> None:
         if not ack.clients:
@@ -241,6 +257,52 @@ class Dispatcher(PacketRole):
                 del self._confirming[message_id]
             else:
                 self._confirmed(link, message_id)
+
+    # Sessions that move
+
+    def _claim(self, link: Link, claim: relay.Claim) -> None:
+        """Every other connector hears of it; who claims is told when all of them are done."""
+        peer = self.peers[link]
+        if link.plug == "connectors" and claim.connector != peer.node:
+            raise Malformed("a connector speaks for itself only")
+        known = self._homes.pop(claim.client, None)
+        if known is not None and known.rank > claim.rank and self._is_elsewhere(known, claim):
+            self._homes[claim.client] = known
+            link.send(known.encode())  # who was away may not know that the session is elsewhere
+            link.send(relay.Ack(claim.message_id).encode())
+            return
+        self._homes[claim.client] = claim
+        if len(self._homes) > MAX_HOMES:
+            del self._homes[next(iter(self._homes))]
+        asked = {way for node, way in self.connectors.items() if node != claim.connector}
+        if link.plug == "connectors":
+            asked |= {way for way, at in self.peers.items() if way.plug == "peers" and at.node}
+        self._ask(link, asked, claim)
+
+    def _is_elsewhere(self, known: relay.Claim, claim: relay.Claim) -> bool:
+        return known.connector != claim.connector and self._way(known.connector) is not None
+
+    def _pass_on(self, link: Link, change: relay.Subscribe) -> None:
+        """A session's former connector tells the new one what its client asked for."""
+        way = self.connectors.get(change.connector)
+        if way is None and link.plug == "connectors":
+            way = self._owners.get(change.connector)
+        if way is None:
+            reason = "no-service nobody here holds that connector"
+            link.send(relay.Nak(change.message_id, reason, change.connector).encode())
+        else:
+            self._ask(link, {way}, change)
+
+    def _ask(self, link: Link, asked: set[Link], message: relay.Claim | relay.Subscribe) -> None:
+        """Pass it on; the answer comes with the last of theirs, or at once where none is waited for."""
+        image = message.encode()
+        for way in asked:
+            way.send(image)
+        full = len(self._confirming) >= MAX_CONFIRMING
+        if not asked or full or message.message_id in self._confirming:
+            link.send(relay.Ack(message.message_id).encode())
+        else:
+            self._confirming[message.message_id] = (link, asked)
 
     def _ask_all(self) -> None:
         """A matcher is new, or has more to answer for: connectors tell all their subscriptions.

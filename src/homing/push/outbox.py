@@ -23,7 +23,7 @@ MAX_PARCELS: Final = 100_000
 class Parcel:
     """One publication for clients of one connector: what is acknowledged as a whole."""
 
-    __slots__ = ("attributes", "clients", "message_id", "payload", "sources")
+    __slots__ = ("attributes", "clients", "message_id", "moved", "payload", "sources")
 
     def __init__(
         self,
@@ -32,11 +32,13 @@ class Parcel:
         attributes: bytes,
         clients: bytes,
         source: Link | None = None,
+        moved: bool = False,
     ) -> None:
         self.message_id = message_id
         self.payload = payload
         self.attributes = attributes
         self.clients = clients  # bare ids
+        self.moved = moved
         # Who is told of the ack: two matchers may send the same publication, after a failover.
         self.sources: list[Link] = [] if source is None else [source]
 
@@ -67,9 +69,9 @@ class Outbox:
     def full(self) -> bool:
         return self.held >= MAX_BYTES or len(self._parcels) >= MAX_PARCELS
 
-    def find(self, message_id: bytes, clients: bytes) -> Parcel | None:
+    def find(self, message_id: bytes, clients: bytes, moved: bool = False) -> Parcel | None:
         """The same parcel, if it is owed already."""
-        return self._parcels.get(_key(message_id, clients))
+        return self._parcels.get(_key(message_id, clients, moved))
 
     def owes(self, message_id: bytes) -> bool:
         """Whether any part of a publication is owed."""
@@ -77,23 +79,25 @@ class Outbox:
 
     def add(self, parcel: Parcel) -> None:
         """Owe one more; the caller has looked at `full` and `find`."""
-        self._parcels[_key(parcel.message_id, parcel.clients)] = parcel
+        self._parcels[_key(parcel.message_id, parcel.clients, parcel.moved)] = parcel
         self.held += parcel.size
 
     def acked(self, message_id: bytes, clients: bytes) -> Parcel | None:
         """The connector has it: owed no more. None if it was not, or not for these clients."""
-        key = _key(message_id, clients)
-        parcel = self._parcels.get(key)
-        if parcel is None or len(parcel.clients) != len(clients):
-            return None
-        del self._parcels[key]
-        self.held -= parcel.size
-        return parcel
+        for moved in (False, True):
+            key = _key(message_id, clients, moved)
+            parcel = self._parcels.get(key)
+            if parcel is not None and len(parcel.clients) == len(clients):
+                del self._parcels[key]
+                self.held -= parcel.size
+                return parcel
+        return None
 
 
-def _key(message_id: bytes, clients: bytes) -> bytes:
-    # A client is in one parcel of a publication only, so the first one names the parcel.
-    return message_id + clients[:ID_BYTES]
+def _key(message_id: bytes, clients: bytes, moved: bool) -> bytes:
+    # A client is in one parcel of a publication only, so the first one names the parcel; what
+    # its former connector sends it may be another.
+    return message_id + clients[:ID_BYTES] + (b"m" if moved else b"")
 
 
 class Turnstile:

@@ -36,8 +36,9 @@ class Publisher:
     def __init__(
         self, *matchers: str, token: str = "", timeout: float | None = 30.0, window: int = 4096
     ) -> None:
-        """`matchers`: tried in turn. `window`: publications under way before `publish` waits."""
-        self._matchers: Sequence[str] = matchers or (DEFAULT_MATCHER,)
+        """`matchers`: any of them, then in turn. `window`: under way before `publish` waits."""
+        start = secrets.randbelow(max(1, len(matchers)))  # many publishers spread out
+        self._matchers: Sequence[str] = (*matchers[start:], *matchers[:start]) or (DEFAULT_MATCHER,)
         self._token = token.encode()
         self._timeout = timeout
         self._window = window

@@ -8,6 +8,7 @@ within limits; what does not fit is counted, and the client is told of the gap.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -102,6 +103,22 @@ class Shared:
         )
 
 
+class Move:
+    """A session on its way to another connector."""
+
+    __slots__ = ("claims", "link", "sent", "session", "settled", "to", "told", "tried")
+
+    def __init__(self, session: Session, to: bytes) -> None:
+        self.session = session
+        self.to = to
+        self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
+        self.link: Link | None = None  # the dispatcher it goes over
+        self.sent: dict[bytes, None] = {}  # publications under way
+        self.told: set[bytes] = set()  # changes that tell of its subscriptions
+        self.tried = 0.0
+        self.settled: float | None = None  # since then all is there
+
+
 _NONE_SENT: Final[dict[bytes, Shared]] = {}
 _NONE_AGAIN: Final[dict[bytes, None]] = {}
 
@@ -121,12 +138,15 @@ class Session:
         "again",
         "client",
         "durable",
+        "early",
         "held",
         "left_at",
         "link",
+        "move",
         "names",
         "policy",
         "room",
+        "stamp",
         "store",
         "subscriptions",
         "unacked",
@@ -150,13 +170,17 @@ class Session:
         # Sent on it, durable sessions only: the others share an empty one, as most are idle.
         self.unacked: dict[bytes, Shared] = {} if durable else _NONE_SENT
         self.again: dict[bytes, None] = _NONE_AGAIN  # of the waiting: part of a replay
-        self.held = 0  # bytes of both
+        # What its former connector sends, kept apart to be sent first; None: no move is awaited.
+        self.early: dict[bytes, Shared] | None = None
+        self.move: Move | None = None  # where it is going
+        self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
+        self.held = 0  # bytes of all
         self._dropped = 0
         self._first = b""
         self._last = b""
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.unacked)
+        return len(self.waiting) + len(self.unacked) + len(self.early or ())
 
     # Subscriptions
 
@@ -185,11 +209,17 @@ class Session:
 
     # What is owed
 
-    def owe(self, shared: Shared) -> list[bytes]:
+    def owe(self, shared: Shared, moved: bool = False) -> list[bytes]:
         """Take one more; the ids that had to go for it, oldest first."""
-        if shared.message_id in self.waiting or shared.message_id in self.unacked:
+        identity, early = shared.message_id, self.early
+        if identity in self.waiting or identity in self.unacked or (early and identity in early):
             return []  # a journal read after a checkpoint tells some things twice
-        self.waiting[shared.message_id] = shared
+        if moved and early is not None:
+            early[identity] = shared
+        else:
+            self.waiting[identity] = shared
+            if moved:
+                self._replay((identity,))
         self.room = 0
         self._hold(shared.size)
         limits = self.store.limits
@@ -212,7 +242,7 @@ class Session:
         self.store.held += size
 
     def _drop_oldest(self) -> bytes:
-        source = self.unacked or self.waiting
+        source = self.unacked or self.early or self.waiting
         oldest = next(iter(source))
         self._forget(source, oldest)
         self._dropped += 1
@@ -222,11 +252,11 @@ class Session:
 
     def acknowledge(self, message_id: bytes) -> bool:
         """The client has it; False if it was not owed."""
-        source = self.unacked if message_id in self.unacked else self.waiting
-        if message_id not in source:
-            return False
-        self._forget(source, message_id)
-        return True
+        for source in (self.unacked, self.waiting, self.early or _NONE_SENT):
+            if message_id in source:
+                self._forget(source, message_id)
+                return True
+        return False
 
     def _forget(self, source: dict[bytes, Shared], message_id: bytes) -> None:
         self._hold(-source.pop(message_id).size)
@@ -237,6 +267,7 @@ class Session:
         self.link = None
         self.room = 0
         self.left_at = now
+        self.release()
         if self.unacked:
             self.waiting = {**self.unacked, **self.waiting}
             self.unacked = {}
@@ -249,8 +280,27 @@ class Session:
         self.link = link
         self.again = dict.fromkeys(self.waiting) if self.waiting else _NONE_AGAIN
 
+    def hold(self) -> None:
+        """Send nothing until the former connector has sent what is older."""
+        if self.early is None:
+            self.early = {}
+
+    def release(self) -> None:
+        """All that is older is here: send it first, as a replay."""
+        early, self.early = self.early, None
+        if early:
+            self.waiting = {**early, **self.waiting}
+            self._replay(early)
+
+    def _replay(self, ids: Iterable[bytes]) -> None:
+        """Flag these as sent before: nobody knows whether they were."""
+        if self.again is _NONE_AGAIN:
+            self.again = {}
+        self.again.update(dict.fromkeys(ids))
+
     def clear(self) -> list[bytes]:
         """Owe nothing any more; the ids that were."""
+        self.release()
         owed = [*self.unacked, *self.waiting]
         self.waiting, self.unacked, self.again = {}, {} if self.durable else _NONE_SENT, _NONE_AGAIN
         self._hold(-self.held)
@@ -280,7 +330,9 @@ class Session:
     def willing(self) -> bool:
         """Whether the client takes more now."""
         link = self.link
-        return link is not None and link.backlog <= MAX_BACKLOG and len(self.unacked) < WINDOW
+        if link is None or self.early is not None:
+            return False
+        return link.backlog <= MAX_BACKLOG and len(self.unacked) < WINDOW
 
     def _push(self, link: Link, shared: Shared) -> bool:
         """Send one publication, after the gap before it; whether it was part of a replay."""

@@ -1,8 +1,9 @@
 """Matcher ↔ dispatcher ↔ dispatcher ↔ connector: typed messages and their items (§4.3).
 
 Item numbers mean the same on all of these links. Up to 10 they are the protocol's; homing
-adds 11 (role), 12 (connectors owned), 13 (phase of a sync), 14 (sessions held) and 19 (nothing
-older is owed), which others skip; 15 to 18 are matchers' among themselves (homing.wire.inquiry).
+adds 11 (role), 12 (connectors owned), 13 (phase of a sync), 14 (sessions held), 19 (nothing
+older is owed) and 20 (part of a session that moves), which others skip; 15 to 18 are matchers'
+among themselves (homing.wire.inquiry).
 
 A *place* is a client id and the connector that holds it, 20 bytes. Lists are kept as the
 concatenated bytes they travel in: a fan-out to 10 000 clients is one object, not 10 000.
@@ -35,6 +36,7 @@ CONNECTORS: Final = 12
 PHASE: Final = 13
 LOAD: Final = 14
 FIRST: Final = 19
+MOVED: Final = 20
 
 PLACE_BYTES: Final = ID_BYTES + NODE_ID_BYTES
 TIME_BYTES: Final = 8
@@ -42,6 +44,7 @@ LOAD_BYTES: Final = 4
 
 SYNC_BEGIN: Final = b"\x00"
 SYNC_END: Final = b"\x01"
+CLAIM: Final = b"\x02"
 
 
 class Hello(Struct, frozen=True):
@@ -77,6 +80,7 @@ class Push(Struct, frozen=True):
     """A matched publication; `clients` are places, on a connector's link bare client ids.
 
     `first`: the sender owes nothing older here, so whoever refused something before goes on.
+    `moved`: a session's former connector sends it, so it is older than what others send.
     """
 
     message_id: bytes
@@ -85,6 +89,7 @@ class Push(Struct, frozen=True):
     attributes: bytes = b"{}"
     redirected: bool = False
     first: bool = False
+    moved: bool = False
 
     def encode(self) -> bytes:
         items = [
@@ -94,6 +99,8 @@ class Push(Struct, frozen=True):
         ]
         if self.first:
             items.append((FIRST, b"\x01"))
+        if self.moved:
+            items.append((MOVED, b"\x01"))
         key = (MESSAGE_ID, self.message_id)
         return packet.encode(packet.PUSH, items, key=key, redirected=self.redirected)
 
@@ -167,7 +174,30 @@ class Sync(Struct, frozen=True):
         return packet.encode(packet.STATUS, items, key=(MESSAGE_ID, self.message_id))
 
 
-Relayed = Hello | Heartbeat | Push | Ack | Nak | Subscribe | Unsubscribe | Sync
+class Claim(Struct, frozen=True):
+    """A client of a durable session is at this connector since `time` (unix, µs)."""
+
+    message_id: bytes
+    client: bytes
+    connector: bytes
+    time: int
+
+    def encode(self) -> bytes:
+        items = [
+            (CLIENT, self.client),
+            (CONNECTOR, self.connector),
+            (PHASE, CLAIM),
+            (TIME, self.time.to_bytes(TIME_BYTES, "big")),
+        ]
+        return packet.encode(packet.STATUS, items, key=(MESSAGE_ID, self.message_id))
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Of two claims the higher holds."""
+        return self.time, self.connector
+
+
+Relayed = Hello | Heartbeat | Push | Ack | Nak | Subscribe | Unsubscribe | Sync | Claim
 
 
 def decode(message: Message, record: int = PLACE_BYTES) -> Relayed:
@@ -192,6 +222,7 @@ def _push(message: Message, record: int) -> Push:
         items.get(ATTRIBUTES, b"{}"),
         message.redirected,
         FIRST in items,
+        MOVED in items,
     )
 
 
@@ -240,11 +271,16 @@ def _unsubscribe(items: dict[int, bytes]) -> Unsubscribe:
     )
 
 
-def _sync(items: dict[int, bytes]) -> Sync:
+def _status(items: dict[int, bytes]) -> Sync | Claim:
     phase = items.get(PHASE, b"")
-    if phase not in (SYNC_BEGIN, SYNC_END):
-        raise Malformed("a status message here begins or ends a sync")
-    return Sync(id_of(items), _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"), phase)
+    if phase not in (SYNC_BEGIN, SYNC_END, CLAIM):
+        raise Malformed("a status message here begins or ends a sync, or claims a session")
+    identity = id_of(items)
+    connector = _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id")
+    if phase != CLAIM:
+        return Sync(identity, connector, phase)
+    time = int.from_bytes(_sized(items, TIME, TIME_BYTES, "time"), "big")
+    return Claim(identity, _sized(items, CLIENT, ID_BYTES, "client id"), connector, time)
 
 
 def id_of(items: dict[int, bytes]) -> bytes:
@@ -276,5 +312,5 @@ _DECODERS: dict[int, Callable[[dict[int, bytes]], Relayed]] = {
     packet.NAK: _nak,
     packet.SUBSCRIBE: _subscribe,
     packet.UNSUBSCRIBE: _unsubscribe,
-    packet.STATUS: _sync,
+    packet.STATUS: _status,
 }

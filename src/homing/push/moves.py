@@ -1,0 +1,248 @@
+"""A durable session follows its client from one connector to another.
+
+A connector that lets a client in *claims* its session: over the dispatchers every other connector
+hears of it, and which of two claims is the later one decides. Whoever holds the session tells the new
+connector its subscriptions, then sends, in order, what it owes, and keeps each publication
+until the new one has it on disk. Meanwhile the new one holds back what comes newly. When
+all is there the old one's subscriptions end; what still arrives for them is sent after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from homing.errors import DiskFull, SubscriptionError
+from homing.journal.events import Dropped
+from homing.ports import Link
+from homing.push.doorway import CONFIRM_SECONDS, MAX_CONFIRMING
+from homing.push.sessions import Move, Session
+from homing.push.subscription import parse_fields
+from homing.wire import relay
+
+if TYPE_CHECKING:
+    from homing.push.connector import Connector
+
+HOLD_SECONDS: Final = 10.0
+"""How long a client waits for what is older; then it gets what there is."""
+RETRY_SECONDS: Final = 4.0
+"""A move without an answer for so long begins anew, at the next beat."""
+LINGER_SECONDS: Final = 60.0
+"""After its move a session forwards for so long: a matcher may have found it just before."""
+IN_FLIGHT: Final = 256
+"""Publications of one session under way: a slow connector is not flooded."""
+DISPATCHER: Final = b"dispatcher"
+GONE: Final = "gone"
+"""The code of a refusal: this connector has no session of that client."""
+
+
+class Moves:
+    """Sessions that come and sessions that go."""
+
+    def __init__(self, connector: Connector) -> None:
+        self.arrivals = 0  # sessions taken over, and handed over, since the start
+        self.departures = 0
+        self._connector = connector
+        self._claims: dict[bytes, tuple[Session, set[Link]]] = {}  # ours, not answered by all
+        self._adopting: dict[bytes, tuple[Link, bytes]] = {}  # a change of ours -> one of theirs
+        self._moving: dict[bytes, Move] = {}  # client -> where to
+
+    def __len__(self) -> int:
+        return len(self._moving)
+
+    # Coming
+
+    def claim(self, session: Session, now: float) -> None:
+        """A client was let in: nothing new is sent before its session is all here."""
+        self._stay(session)
+        links = self._dispatchers()
+        if not links:
+            return
+        for identity in [i for i, (other, _) in self._claims.items() if other is session]:
+            del self._claims[identity]
+        session.hold()
+        claim = self._claim_of(session)
+        self._claims[claim.message_id] = (session, set(links))
+        self._connector.port.later(now + HOLD_SECONDS, claim.message_id)
+        image = claim.encode()
+        for link in links:
+            link.send(image)
+
+    def claim_again(self, link: Link) -> None:
+        """A dispatcher that knows of nothing learns whose sessions are here, and tells if not."""
+        for session in self._connector.durable.values():
+            if session.move is None:
+                link.send(self._claim_of(session).encode())
+
+    def _claim_of(self, session: Session) -> relay.Claim:
+        connector = self._connector
+        return relay.Claim(connector.new_id(), session.client, connector.node, session.stamp)
+
+    def adopt(self, link: Link, change: relay.Subscribe, now: float) -> None:
+        """What the client asked for at its former connector; what it asked for here is newer."""
+        connector, name = self._connector, change.name.decode("utf-8", "replace")
+        session = connector.durable.get(change.client)
+        known = session is None or name in session.subscriptions
+        if session is None or known or len(self._adopting) >= MAX_CONFIRMING:
+            link.send(relay.Ack(change.message_id).encode())
+            return
+        try:
+            ours = connector.subscribe(session, name, parse_fields(change.fields), now)
+        except DiskFull:
+            return  # it will be told again
+        except SubscriptionError:
+            link.send(relay.Ack(change.message_id).encode())
+            return
+        self._adopting[ours] = (link, change.message_id)
+        connector.port.later(now + CONFIRM_SECONDS, ours)
+
+    def confirmed(self, message_id: bytes, link: Link | None, now: float) -> None:
+        """A dispatcher says that something of ours is done, or (no link) its time is over."""
+        if message_id in self._adopting:
+            whom, theirs = self._adopting.pop(message_id)
+            self._connector.port.cancel(message_id)
+            whom.send(relay.Ack(theirs).encode())
+        if message_id in self._claims:
+            session, links = self._claims[message_id]
+            if link is not None:
+                links.discard(link)
+            if link is None or not links:
+                self._answered(message_id, session, now)
+        for move in self._moving.values():
+            if message_id in move.told:
+                move.told.discard(message_id)
+                self._settle(move, now)
+                break
+
+    def _answered(self, message_id: bytes, session: Session, now: float) -> None:
+        del self._claims[message_id]
+        self._connector.port.cancel(message_id)
+        self.arrivals += bool(session.early)
+        session.release()
+        self._connector.delivery.pump(session, now)
+
+    def left(self, link: Link, now: float) -> None:
+        """A dispatcher is gone: it will answer no claims."""
+        for message_id, (session, links) in list(self._claims.items()):
+            links.discard(link)
+            if not links:
+                self._answered(message_id, session, now)
+
+    # Going
+
+    def claimed(self, link: Link, claim: relay.Claim, now: float) -> None:
+        """Another connector has the client; it gets the session if it is the later one."""
+        node = self._connector.node
+        session = self._connector.durable.get(claim.client)
+        if session is None or claim.connector == node or (session.stamp, node) > claim.rank:
+            link.send(relay.Ack(claim.message_id).encode())
+            return
+        if session.link is not None:
+            self._connector.doorway.dismiss(session.link, "replaced", now)
+        move = session.move
+        if move is None or move.to != claim.connector:
+            self._stay(session)
+            session.release()
+            move = session.move = self._moving[session.client] = Move(session, claim.connector)
+            self.departures += 1
+        before = move.claims.get(link)
+        move.claims[link] = claim.message_id
+        if before is not None and before != claim.message_id:
+            link.send(relay.Ack(before).encode())
+        self._begin(move, now)
+
+    def _begin(self, move: Move, now: float) -> None:
+        """Tell and send all of it, from the start."""
+        move.tried = now
+        move.sent.clear()
+        move.told.clear()
+        move.link = next(iter(self._dispatchers()), None)
+        if move.link is None:
+            return
+        session = move.session
+        for name, fields in session.subscriptions.items():
+            identity = self._connector.new_id()
+            move.told.add(identity)
+            told = relay.Subscribe(identity, session.client, move.to, name.encode(), fields)
+            move.link.send(told.encode())
+        self.forward(session)
+        self._settle(move, now)
+
+    def forward(self, session: Session) -> None:
+        """Send what waits to where the session is going."""
+        move = session.move
+        if move is None or move.link is None:
+            return
+        place = session.client + move.to
+        for identity, shared in session.waiting.items():
+            if len(move.sent) >= IN_FLIGHT:
+                return
+            if identity not in move.sent:
+                first = not move.sent
+                move.sent[identity] = None
+                push = relay.Push(
+                    identity, shared.payload, place, shared.attributes, first=first, moved=True
+                )
+                move.link.send(push.encode())
+
+    def taken(self, ack: relay.Ack, now: float) -> None:
+        """The new connector has a publication on disk."""
+        move = self._moving.get(ack.clients)
+        if move is None or move.to != ack.connector or ack.message_id not in move.sent:
+            return
+        del move.sent[ack.message_id]
+        session = move.session
+        if session.acknowledge(ack.message_id):
+            self._connector.tell(Dropped(now, ack.message_id, session.client, b"moved"))
+        self.forward(session)
+        self._settle(move, now)
+
+    def refused(self, nak: relay.Nak) -> None:
+        """Not now: begin anew later. No such session: it stays here until it is claimed again."""
+        for move in list(self._moving.values()):
+            if nak.message_id in move.sent or nak.message_id in move.told:
+                move.link = None
+                if nak.reason.startswith(GONE):
+                    self._stay(move.session)
+
+    def _settle(self, move: Move, now: float) -> None:
+        """All is there: its subscriptions end here, and whoever waits for it is told."""
+        session = move.session
+        if move.sent or move.told or session.waiting:
+            return
+        try:
+            if session.subscriptions:
+                self._connector.unsubscribe(session, "", now)
+        except DiskFull:
+            return  # at the next beat again
+        move.settled = now
+        self._tell_claims(move)
+
+    def _tell_claims(self, move: Move) -> None:
+        for link, identity in move.claims.items():
+            link.send(relay.Ack(identity).encode())
+        move.claims.clear()
+
+    def _stay(self, session: Session) -> None:
+        """It goes nowhere, or no longer there."""
+        move = self._moving.pop(session.client, None)
+        session.move = None
+        if move is not None:
+            self._tell_claims(move)
+
+    def forget(self, session: Session) -> None:
+        """The session is over."""
+        self._stay(session)
+        for identity in [i for i, (other, _) in self._claims.items() if other is session]:
+            del self._claims[identity]
+
+    def beat(self, now: float) -> None:
+        """Try again what got no answer; end what has long been elsewhere."""
+        for move in list(self._moving.values()):
+            settled = move.settled is not None and not move.session.waiting
+            if settled and move.settled is not None and now - move.settled > LINGER_SECONDS:
+                self._connector.end(move.session, "moved", now)
+            elif not settled and now - move.tried > RETRY_SECONDS:
+                self._begin(move, now)
+
+    def _dispatchers(self) -> list[Link]:
+        return [link for link, peer in self._connector.peers.items() if peer.role == DISPATCHER]
