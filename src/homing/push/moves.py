@@ -42,9 +42,13 @@ class Moves:
         self.arrivals = 0  # sessions taken over, and handed over, since the start
         self.departures = 0
         self._connector = connector
-        self._claims: dict[bytes, tuple[Session, set[Link]]] = {}  # ours, not answered by all
+        # Ours, not answered by all; at most one a session.
+        self._claims: dict[bytes, tuple[Session, set[Link]]] = {}
+        self._claimed: dict[bytes, bytes] = {}  # client -> its claim's id
         self._adopting: dict[bytes, tuple[Link, bytes]] = {}  # a change of ours -> one of theirs
         self._moving: dict[bytes, Move] = {}  # client -> where to
+        self._told: dict[bytes, Move] = {}  # what tells of a subscription -> whose it is
+        self._sent: dict[bytes, set[bytes]] = {}  # a publication under way -> for which clients
 
     def __len__(self) -> int:
         return len(self._moving)
@@ -57,15 +61,22 @@ class Moves:
         links = self._dispatchers()
         if not links:
             return
-        for identity in [i for i, (other, _) in self._claims.items() if other is session]:
-            del self._claims[identity]
+        self._unclaim(session)
         session.hold()
         claim = self._claim_of(session)
         self._claims[claim.message_id] = (session, set(links))
+        self._claimed[session.client] = claim.message_id
         self._connector.port.later(now + HOLD_SECONDS, claim.message_id)
         image = claim.encode()
         for link in links:
             link.send(image)
+
+    def _unclaim(self, session: Session) -> None:
+        """Nobody waits for the answer to its claim any more."""
+        identity = self._claimed.pop(session.client, None)
+        if identity is not None:
+            del self._claims[identity]
+            self._connector.port.cancel(identity)
 
     def claim_again(self, link: Link) -> None:
         """A dispatcher that knows of nothing learns whose sessions are here, and tells if not."""
@@ -106,26 +117,24 @@ class Moves:
             if link is not None:
                 links.discard(link)
             if link is None or not links:
-                self._answered(message_id, session, now)
-        for move in self._moving.values():
-            if message_id in move.told:
-                move.told.discard(message_id)
-                self._settle(move, now)
-                break
+                self._answered(session, now)
+        move = self._told.pop(message_id, None)
+        if move is not None:
+            move.told.discard(message_id)
+            self._settle(move, now)
 
-    def _answered(self, message_id: bytes, session: Session, now: float) -> None:
-        del self._claims[message_id]
-        self._connector.port.cancel(message_id)
+    def _answered(self, session: Session, now: float) -> None:
+        self._unclaim(session)
         self.arrivals += bool(session.early)
         session.release()
         self._connector.delivery.pump(session, now)
 
     def left(self, link: Link, now: float) -> None:
         """A dispatcher is gone: it will answer no claims."""
-        for message_id, (session, links) in list(self._claims.items()):
+        for session, links in list(self._claims.values()):
             links.discard(link)
             if not links:
-                self._answered(message_id, session, now)
+                self._answered(session, now)
 
     # Going
 
@@ -153,8 +162,7 @@ class Moves:
     def _begin(self, move: Move, now: float) -> None:
         """Tell and send all of it, from the start."""
         move.tried = now
-        move.sent.clear()
-        move.told.clear()
+        self._recall(move)
         move.link = next(iter(self._dispatchers()), None)
         if move.link is None:
             return
@@ -162,6 +170,7 @@ class Moves:
         for name, fields in session.subscriptions.items():
             identity = self._connector.new_id()
             move.told.add(identity)
+            self._told[identity] = move
             told = relay.Subscribe(identity, session.client, move.to, name.encode(), fields)
             move.link.send(told.encode())
         self.forward(session)
@@ -179,6 +188,7 @@ class Moves:
             if identity not in move.sent:
                 first = not move.sent
                 move.sent[identity] = None
+                self._sent.setdefault(identity, set()).add(session.client)
                 push = relay.Push(
                     identity, shared.payload, place, shared.attributes, first=first, moved=True
                 )
@@ -189,8 +199,9 @@ class Moves:
         move = self._moving.get(ack.clients)
         if move is None or move.to != ack.connector or ack.message_id not in move.sent:
             return
-        del move.sent[ack.message_id]
         session = move.session
+        del move.sent[ack.message_id]
+        self._arrived(ack.message_id, session.client)
         if session.acknowledge(ack.message_id):
             self._connector.tell(Dropped(now, ack.message_id, session.client, b"moved"))
         self.forward(session)
@@ -198,11 +209,28 @@ class Moves:
 
     def refused(self, nak: relay.Nak) -> None:
         """Not now: begin anew later. No such session: it stays here until it is claimed again."""
-        for move in list(self._moving.values()):
-            if nak.message_id in move.sent or nak.message_id in move.told:
+        told = self._told.get(nak.message_id)
+        moves = [self._moving[client] for client in self._sent.get(nak.message_id, ())]
+        for move in [*moves, told] if told is not None else moves:
+            if move.to == nak.connector or not nak.connector:
                 move.link = None
                 if nak.reason.startswith(GONE):
                     self._stay(move.session)
+
+    def _arrived(self, message_id: bytes, client: bytes) -> None:
+        clients = self._sent[message_id]
+        clients.discard(client)
+        if not clients:
+            del self._sent[message_id]
+
+    def _recall(self, move: Move) -> None:
+        """Whatever is under way counts no more."""
+        for identity in move.sent:
+            self._arrived(identity, move.session.client)
+        for identity in move.told:
+            del self._told[identity]
+        move.sent.clear()
+        move.told.clear()
 
     def _settle(self, move: Move, now: float) -> None:
         """All is there: its subscriptions end here, and whoever waits for it is told."""
@@ -227,13 +255,13 @@ class Moves:
         move = self._moving.pop(session.client, None)
         session.move = None
         if move is not None:
+            self._recall(move)
             self._tell_claims(move)
 
     def forget(self, session: Session) -> None:
         """The session is over."""
         self._stay(session)
-        for identity in [i for i, (other, _) in self._claims.items() if other is session]:
-            del self._claims[identity]
+        self._unclaim(session)
 
     def beat(self, now: float) -> None:
         """Try again what got no answer; end what has long been elsewhere."""
