@@ -15,7 +15,6 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 # Nothing a page asks a reader to wait for is longer, on a machine that runs other tests too.
 MAX_SECONDS = 120.0
@@ -83,12 +82,7 @@ class Shell:
     def __enter__(self) -> Shell:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the shell and whatever it left running."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):

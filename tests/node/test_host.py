@@ -44,7 +44,9 @@ def test_without_a_journal_nothing_is_waited_for() -> None:
     on_loop(test)
 
 
-def test_peers_wait_while_the_disk_is_behind() -> None:
+def test_peers_wait_while_the_disk_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.node.host.PRESSED_SECONDS", 100.0)
+
     async def test() -> None:
         role = Memory(echo)
         host, port = lines_host(role)

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from types import TracebackType
 
 KINDS = ("connector", "dispatcher", "matcher")
 # Ports 7001 to 7007 are moved together; the offset must leave all of them free.
@@ -54,12 +53,7 @@ class Processes:
         await asyncio.gather(*[self.start(kind) for kind in KINDS])
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for name in list(self._running):
             await self.kill(name)
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from homing.clock import SystemClock
@@ -37,12 +36,7 @@ class Company:
         self._key = secrets.token_hex(16)
         self._supervisor = Supervisor(watch=lambda _name, _line: None)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._supervisor.stop()
 
     def kill(self, name: str) -> None:
@@ -85,12 +79,7 @@ class Stage(Company):
         await self._supervisor.ready()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # Workers first: they need not hear of the brokers' end.
         await self._supervisor.stop(names=self._supervisor.children.keys() - self.sites.keys())
         await self._supervisor.stop()

@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
@@ -145,12 +144,7 @@ class Cluster:
         await self._supervisor.stop(names=[node.name for node in self.nodes])
         await self._supervisor.stop()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def _gossip(self, node: ClusterNode) -> str:

@@ -9,7 +9,7 @@ all is there the old one's subscriptions end; what still arrives for them is sen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from homing.errors import DiskFull, SubscriptionError
 from homing.journal.events import Dropped
@@ -22,8 +22,9 @@ from homing.wire import relay
 if TYPE_CHECKING:
     from homing.push.connector import Connector
 
-HOLD_SECONDS: Final = 10.0
-"""How long a client waits for what is older; then it gets what there is."""
+HOLD_SECONDS: Final = 2.0
+"""How long a client waits for what is older, and again while some of it comes. A connector that
+is stuck must not keep the clients of others waiting."""
 RETRY_SECONDS: Final = 4.0
 """A move without an answer for so long begins anew, at the next beat."""
 LINGER_SECONDS: Final = 60.0
@@ -35,6 +36,14 @@ GONE: Final = "gone"
 """The code of a refusal: this connector has no session of that client."""
 
 
+class Claiming(NamedTuple):
+    """A claim of ours: for which session, who has not answered, how much has come when last seen."""
+
+    session: Session
+    links: set[Link]
+    seen: int = 0
+
+
 class Moves:
     """Sessions that come and sessions that go."""
 
@@ -43,7 +52,7 @@ class Moves:
         self.departures = 0
         self._connector = connector
         # Ours, not answered by all; at most one a session.
-        self._claims: dict[bytes, tuple[Session, set[Link]]] = {}
+        self._claims: dict[bytes, Claiming] = {}
         self._claimed: dict[bytes, bytes] = {}  # client -> its claim's id
         self._adopting: dict[bytes, tuple[Link, bytes]] = {}  # a change of ours -> one of theirs
         self._moving: dict[bytes, Move] = {}  # client -> where to
@@ -64,7 +73,7 @@ class Moves:
         self._unclaim(session)
         session.hold()
         claim = self._claim_of(session)
-        self._claims[claim.message_id] = (session, set(links))
+        self._claims[claim.message_id] = Claiming(session, set(links))
         self._claimed[session.client] = claim.message_id
         self._connector.port.later(now + HOLD_SECONDS, claim.message_id)
         image = claim.encode()
@@ -112,16 +121,24 @@ class Moves:
             whom, theirs = self._adopting.pop(message_id)
             self._connector.port.cancel(message_id)
             whom.send(relay.Ack(theirs).encode())
-        if message_id in self._claims:
-            session, links = self._claims[message_id]
-            if link is not None:
-                links.discard(link)
-            if link is None or not links:
-                self._answered(session, now)
+        claiming = self._claims.get(message_id)
+        if claiming is not None:
+            self._heard(message_id, claiming, link, now)
         move = self._told.pop(message_id, None)
         if move is not None:
             move.told.discard(message_id)
             self._settle(move, now)
+
+    def _heard(self, message_id: bytes, claiming: Claiming, link: Link | None, now: float) -> None:
+        come = len(claiming.session.early or ())
+        if link is None and come > claiming.seen:
+            self._claims[message_id] = claiming._replace(seen=come)
+            self._connector.port.later(now + HOLD_SECONDS, message_id)
+            return
+        if link is not None:
+            claiming.links.discard(link)
+        if link is None or not claiming.links:
+            self._answered(claiming.session, now)
 
     def _answered(self, session: Session, now: float) -> None:
         self._unclaim(session)
@@ -131,10 +148,10 @@ class Moves:
 
     def left(self, link: Link, now: float) -> None:
         """A dispatcher is gone: it will answer no claims."""
-        for session, links in list(self._claims.values()):
-            links.discard(link)
-            if not links:
-                self._answered(session, now)
+        for claiming in list(self._claims.values()):
+            claiming.links.discard(link)
+            if not claiming.links:
+                self._answered(claiming.session, now)
 
     # Going
 

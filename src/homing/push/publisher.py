@@ -14,7 +14,6 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from types import TracebackType
 
 import msgspec
 
@@ -53,12 +52,7 @@ class Publisher:
         self._open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def publish(

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from types import TracebackType
 from typing import Literal
 
 from homing.errors import (
@@ -85,12 +84,7 @@ class Subscriber:
         self._open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def subscribe(self, wanted: str | Fields, name: str = DEFAULT[0]) -> None:

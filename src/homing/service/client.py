@@ -20,7 +20,6 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from homing.backoff import Backoff
@@ -253,12 +252,7 @@ class Client:
         self._start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- one request --------------------------------------------------------------------------
