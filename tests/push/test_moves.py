@@ -1,0 +1,163 @@
+"""Sessions that move between connectors, message by message."""
+
+from __future__ import annotations
+
+import pytest
+
+from homing.push.moves import HOLD_SECONDS, LINGER_SECONDS, RETRY_SECONDS
+from homing.testing import EPOCH, RecordingLink
+from homing.wire import relay
+from homing.wire.session import command
+from tests.push.desk import NODE, Desk, client_id, message_id
+
+OTHER = b"conn0002"
+DURABLE = {"ack": True, "resume": True}
+
+
+def claim_by_other(desk: Desk, number: int, later: float = 1.0) -> relay.Claim:
+    """Another connector let the client in, so much later than now."""
+    stamp = int((EPOCH + desk.now + later) * 1e6)
+    claim = relay.Claim(message_id(900), client_id(number), OTHER, stamp)
+    desk.connector.receive(desk.dispatcher, claim.encode(), desk.now)
+    return claim
+
+
+def acknowledge(desk: Desk, message: relay.Relayed) -> None:
+    """The new connector has it."""
+    if isinstance(message, relay.Push):
+        ack = relay.Ack(message.message_id, message.clients[:12], OTHER)
+    else:
+        assert isinstance(message, relay.Subscribe)
+        ack = relay.Ack(message.message_id)
+    desk.connector.receive(desk.dispatcher, ack.encode(), desk.now)
+
+
+def owing(count: int) -> tuple[Desk, RecordingLink]:
+    """A connector that owes a client, who is here, so many publications."""
+    desk = Desk()
+    link = desk.subscribed(1, **DURABLE)
+    for number in range(1, count + 1):
+        desk.push(number, 1)
+    desk.settle()
+    assert desk.ids(link) == list(range(1, count + 1))
+    return desk, link
+
+
+def test_a_client_gets_nothing_before_its_claim_is_answered() -> None:
+    desk = Desk()
+    link = desk.visit()
+    words = [b"auth", desk.credentials(1, **DURABLE)]
+    assert [str(one) for one in desk.say(link, *words)] == ["Status(+authsuccess)"]
+    [claim] = desk.sent()
+    assert isinstance(claim, relay.Claim)
+    assert (claim.client, claim.connector, claim.time) == (client_id(1), NODE, int(EPOCH * 1e6))
+    desk.connector.receive(link, command([b"sub", b"n", b'{"use":2}']), desk.now)
+    desk.settle()
+    desk.push(2, 1)
+    moved = relay.Push(message_id(1), b"old", client_id(1), b'{"n":1}', moved=True)
+    desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)
+    desk.settle()
+    assert desk.ids(link) == []
+    desk.connector.receive(desk.dispatcher, relay.Ack(claim.message_id).encode(), desk.now)
+    pushes = desk.heard(link)
+    assert [(one.attrs["n"], one.redelivered) for one in pushes] == [(1, True), (2, False)]  # type: ignore[union-attr]
+
+
+def test_a_claim_that_nobody_answers_holds_for_a_moment_only() -> None:
+    desk = Desk()
+    link = desk.visit()
+    desk.say(link, b"auth", desk.credentials(1, **DURABLE))
+    desk.connector.receive(link, command([b"sub", b"n", b'{"use":2}']), desk.now)
+    desk.settle()
+    desk.push(1, 1)
+    desk.settle()
+    desk.wake(HOLD_SECONDS - 0.1)
+    assert desk.ids(link) == []
+    desk.wake(HOLD_SECONDS + 0.1)
+    assert desk.ids(link) == [1]
+
+
+def test_a_session_is_handed_over_in_order_and_kept_until_it_is_there() -> None:
+    desk, link = owing(3)
+    desk.sent()
+    claim = claim_by_other(desk, 1)
+    assert [str(one) for one in desk.heard(link)] == ["Status(-replaced)"]
+    told, *pushes = desk.sent()
+    assert told == relay.Subscribe(
+        told.message_id,  # type: ignore[union-attr]
+        *(client_id(1), OTHER, b"default", b'{"n":{"use":2}}'),
+    )
+    assert [one.message_id for one in pushes if isinstance(one, relay.Push) and one.moved] == [
+        message_id(number) for number in (1, 2, 3)
+    ]
+    session = desk.connector.durable[client_id(1)]
+    for left, message in zip((3, 3, 2), [told, *pushes], strict=False):
+        assert len(session) == left
+        acknowledge(desk, message)
+    assert desk.sent() == []  # one is still under way
+    acknowledge(desk, pushes[-1])
+    removed, done = desk.settle()[-1], desk.sent()
+    answers = [removed, *done]
+    assert relay.Ack(claim.message_id) in answers
+    assert not session.subscriptions
+    desk.push(4, 1)  # a matcher had found it before
+    late = [one for one in desk.settle() if isinstance(one, relay.Push)]
+    assert [(one.message_id, one.moved) for one in late] == [(message_id(4), True)]
+    acknowledge(desk, late[0])
+    desk.wake(LINGER_SECONDS + 10.0)
+    assert client_id(1) not in desk.connector.durable
+
+
+def test_an_older_claim_changes_nothing() -> None:
+    desk, link = owing(1)
+    desk.sent()
+    claim = claim_by_other(desk, 1, later=-1.0)
+    assert desk.sent() == [relay.Ack(claim.message_id)]
+    assert desk.heard(link) == []
+    assert len(desk.connector.durable[client_id(1)]) == 1
+
+
+def test_what_gets_no_answer_is_sent_again_from_the_start() -> None:
+    desk, _ = owing(2)
+    desk.sent()
+    claim_by_other(desk, 1)
+    first = desk.sent()
+    acknowledge(desk, first[1])
+    desk.wake(RETRY_SECONDS + 5.0)
+    again = [one for one in desk.sent() if isinstance(one, relay.Push | relay.Subscribe)]
+    assert [type(one) for one in again] == [relay.Subscribe, relay.Push]
+    assert again[1].message_id == message_id(2)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_refused_move_is_tried_again_unless_there_is_no_such_session(gone: bool) -> None:
+    desk, _ = owing(1)
+    desk.sent()
+    claim = claim_by_other(desk, 1)
+    reason = "gone there is no such session here" if gone else "queue-full"
+    nak = relay.Nak(message_id(1), reason, OTHER).encode()
+    desk.connector.receive(desk.dispatcher, nak, desk.now)
+    session = desk.connector.durable[client_id(1)]
+    assert (session.move is None) is gone
+    assert (relay.Ack(claim.message_id) in desk.sent()) is gone
+    assert session.subscriptions
+    assert len(session) == 1
+
+
+def test_a_push_for_a_session_that_is_not_here_is_refused() -> None:
+    desk = Desk()
+    moved = relay.Push(message_id(1), b"old", client_id(1), b'{"n":1}', moved=True)
+    desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)
+    [nak] = desk.sent()
+    assert isinstance(nak, relay.Nak)
+    assert nak.reason.startswith("gone")
+
+
+def test_a_client_that_comes_back_stays() -> None:
+    desk, _ = owing(2)
+    claim = claim_by_other(desk, 1)
+    desk.now = 5.0
+    link = desk.auth_resumed(1)
+    assert desk.ids(link) == [1, 2]
+    assert desk.connector.durable[client_id(1)].move is None
+    assert relay.Ack(claim.message_id) in desk.sent()
