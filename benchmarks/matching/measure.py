@@ -173,7 +173,7 @@ def _figures_table(report: Report, all_figures: list[Figures]) -> None:
         "is shown here are written for this benchmark, know these workloads only and are faster."
     )
     report.table(
-        "The index on six workloads",
+        "The index by workload",
         [
             "workload",
             "subscriptions",
