@@ -164,11 +164,11 @@ class Connector(PacketRole):
         """A client passed auth: its session is on this link now."""
         client = session.client
         self.sessions[client] = session
-        session.stamp = int(self.wall() * 1e6)
         session.resume(visitor.link)
         self.tell(SessionOpened(now, client, session.durable, resumed))
         if session.durable:
             self.durable[client] = session
+            session.stamp = int(self.wall() * 1e6)
             self.moves.claim(session, now)
 
     def part(self, session: Session, reason: str, now: float) -> None:
