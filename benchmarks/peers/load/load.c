@@ -258,17 +258,23 @@ static void measure(void) {
            done, seconds, percentile(0.5), percentile(0.99), strays, dropped, cpu() - before);
 }
 
+/* Until no connection has more than so many bytes to send; the workers live on meanwhile. */
+static void drain(size_t most) {
+    for (int waiting = 1; waiting;) {
+        beats(now());
+        turn_once(most ? 0 : 10);
+        waiting = 0;
+        for (int i = 0; i < total; i++) waiting |= conns[i].out.end - conns[i].out.start > most;
+    }
+}
+
 static void weigh(void) {
     static struct epoll_event input = {.events = EPOLLIN | EPOLLHUP};
     for (long i = 0; i < options.requests; i++) {
         request((uint32_t)(i % MAX_SLOTS), 0);
-        if (i % 1000 == 999) turn_once(0);
+        if (i % 1000 == 999) drain(1 << 20);
     }
-    for (int waiting = 1; waiting;) {
-        turn_once(10);
-        waiting = 0;
-        for (int i = 0; i < total; i++) waiting |= conns[i].out.start != conns[i].out.end;
-    }
+    drain(0);
     printf("start\n");
     if (epoll_ctl(loop, EPOLL_CTL_ADD, 0, &input)) die("standard input must be a pipe");
     for (;;) {
