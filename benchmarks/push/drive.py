@@ -71,7 +71,7 @@ def once(server: Server, running: Running, options: Mapping[str, float]) -> Figu
 def sinking(running: Running, server: Server, options: Mapping[str, float]) -> Iterator[IO[str]]:
     """The sink at work, all subscribed; its output. Closing its input ends it."""
     groups = int(options.get("groups", 1))
-    words = [f"{name}={value:g}" for name, value in options.items()]
+    words = [f"{name}={value}" for name, value in options.items()]
     words += [f"port={running.subscribers}", f"pub={running.publishers}"]
     words += [f"filter={int(groups > 1 and not server.filters)}"]
     with tempfile.TemporaryDirectory() as directory:

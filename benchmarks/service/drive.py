@@ -63,7 +63,7 @@ def once(start: Start, protocol: str, options: Mapping[str, float]) -> Figures:
 @contextlib.contextmanager
 def loading(running: Running, protocol: str, options: Mapping[str, float]) -> Iterator[IO[str]]:
     """The load generator at work; its output. Closing its input ends it."""
-    words = [f"{name}={value:g}" for name, value in options.items()]
+    words = [f"{name}={value}" for name, value in options.items()]
     argv = [
         str(load_program()),
         protocol,
@@ -103,6 +103,9 @@ def expect(output: IO[str], word: str) -> str:
     return line[len(word) :].strip()
 
 
+CLIENTS = 16
+
+
 def bytes_per_worker(broker: Broker, count: int) -> float:
     """Resident memory that one more idle worker costs."""
     few = _weigh(broker, workers=10, clients=1, mute=1)
@@ -112,8 +115,9 @@ def bytes_per_worker(broker: Broker, count: int) -> float:
 
 def bytes_per_request(broker: Broker, count: int) -> float:
     """Resident memory that one more waiting request costs: the one worker never answers."""
-    few = _weigh(broker, workers=1, clients=1, mute=1, requests=1000)
-    many = _weigh(broker, workers=1, clients=1, mute=1, requests=count)
+    # As many clients as are allowed to have so much under way between them.
+    few = _weigh(broker, workers=1, clients=CLIENTS, mute=1, requests=1000)
+    many = _weigh(broker, workers=1, clients=CLIENTS, mute=1, requests=count)
     if many <= few:
         raise RuntimeError(f"{broker.name}: {count} requests should wait, and nothing does")
     return (many - few) / (count - 1000)

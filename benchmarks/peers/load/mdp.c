@@ -1,4 +1,5 @@
 /* Majordomo over ZMTP 3 NULL: homing's dialect 0X and the public 7/MDP v0.1. */
+#include <stdio.h>
 #include "load.h"
 #include <string.h>
 
@@ -105,7 +106,10 @@ static void copy(struct conn *c, int flags, struct frame *f) {
 }
 
 static void client_takes(struct frame *frames, int count, int nak) {
-    if (nak) die("the broker refused a request");
+    if (nak) {
+        fprintf(stderr, "%.*s\n", (int)frames[count - 1].size, (const char *)frames[count - 1].body);
+        die("the broker refused a request");
+    }
     answered(frames[count - 1].body, frames[count - 1].size);
 }
 
