@@ -19,23 +19,31 @@ BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->"
 
 
 def figures(results: Path = RESULTS) -> str:
-    """The table, a row for each goal, and what it was measured on."""
+    """A line for each area, behind it a row for each goal, and what it was measured on."""
+    areas: list[str] = ["| area | goals reached |", "|---|---|"]
     rows = ["| area | measured | result | goal |", "|---|---|---|---|"]
     machines: dict[str, None] = {}
     for path in sorted(results.glob("*.json")):
         area = json.loads(path.read_text())
-        if area["goals"]:
+        if goals := area["goals"]:
             machines[re.sub(r", [\d-]+$", "", area["machine"])] = None
-            rows += [_row(area["area"], goal) for goal in area["goals"]]
-    told = "\n".join(rows)
-    return f"{told}\n\nMeasured on {'; '.join(machines)}; `make bench` repeats it.\n"
+            reached = sum(goal["reached"] for goal in goals)
+            areas.append(f"| {_page(area['area'])} | {reached} of {len(goals)} |")
+            rows += [_row(area["area"], goal) for goal in goals]
+    told, listed = "\n".join(areas), "\n".join(rows)
+    where = f"Measured on {'; '.join(machines)}; `make bench` repeats it.\n"
+    every = f"<details><summary>Every goal</summary>\n\n{listed}\n\n</details>"
+    return f"{told}\n\n{every}\n\n{where}"
+
+
+def _page(area: str) -> str:
+    return f"[{area}](docs/benchmarks/{area}.md)"
 
 
 def _row(area: str, goal: dict[str, Any]) -> str:
     verdict = "reached" if goal["reached"] else "**missed**"
-    page = f"[{area}](docs/benchmarks/{area}.md)"
     wanted = f"{goal['sign']} {_number(goal['limit'])}"
-    return f"| {page} | {goal['name']} | {_number(goal['value'])} | {wanted}, {verdict} |"
+    return f"| {_page(area)} | {goal['name']} | {_number(goal['value'])} | {wanted}, {verdict} |"
 
 
 def _number(value: float) -> str:

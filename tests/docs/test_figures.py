@@ -24,6 +24,7 @@ def test_every_goal_is_shown_reached_or_not(tmp_path: Path) -> None:
     (tmp_path / "wire.json").write_text(json.dumps(area))
     (tmp_path / "loop.json").write_text(json.dumps({**area, "area": "loop", "goals": []}))
     table = figures(tmp_path)
+    assert "| [wire](docs/benchmarks/wire.md) | 1 of 2 |" in table
     assert "| quick | 0.405 | ≤ 0.5, reached |" in table
     assert "| much | 12,346 | ≥ 20,000, **missed** |" in table
     assert "Measured on 2 × CPU, Python 3.11.7;" in table
