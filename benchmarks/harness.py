@@ -47,7 +47,7 @@ def _threads_seconds(pid: int) -> float:
     seconds = 0.0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
-            seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
+            seconds += int((task / "schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
     return seconds
 
 
@@ -55,14 +55,14 @@ def _children(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
+            for child in (task / "children").read_text(encoding="utf-8").split():
                 found += [int(child), *_children(int(child))]
     return found
 
 
 def rss_bytes(pid: int) -> int:
     """Resident memory of one process."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     return 0
@@ -219,7 +219,7 @@ class Report:
 def machine() -> str:
     """One line that says what the figures were measured on."""
     model = "unknown CPU"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break

@@ -24,7 +24,7 @@ def figures(results: Path = RESULTS) -> str:
     rows = ["| area | measured | result | goal |", "|---|---|---|---|"]
     machines: dict[str, None] = {}
     for path in sorted(results.glob("*.json")):
-        area = json.loads(path.read_text())
+        area = json.loads(path.read_text(encoding="utf-8"))
         if goals := area["goals"]:
             machines[re.sub(r", [\d-]+$", "", area["machine"])] = None
             reached = sum(goal["reached"] for goal in goals)
@@ -60,5 +60,5 @@ def updated(text: str, table: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(updated(README.read_text(), figures()))
+    README.write_text(updated(README.read_text(encoding="utf-8"), figures()))
     print("wrote README.md")

@@ -64,6 +64,6 @@ def decisions(folder: Path) -> str:
     """A Markdown list of every decision record, by its own title."""
     lines = []
     for path in sorted(folder.glob("[0-9]*.md")):
-        title = re.sub(r"^#\s*", "", path.read_text().partition("\n")[0])
+        title = re.sub(r"^#\s*", "", path.read_text(encoding="utf-8").partition("\n")[0])
         lines.append(f"- [{title}]({path.name})")
     return "\n".join(lines)

@@ -48,7 +48,7 @@ def _room(path: Path) -> str:
 
 @cache
 def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def _definitions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
@@ -71,7 +71,7 @@ def test_files_are_short() -> None:
 
 
 def _lines(path: Path) -> int:
-    return len(path.read_text().splitlines())
+    return len(path.read_text(encoding="utf-8").splitlines())
 
 
 def test_functions_are_short() -> None:
@@ -148,7 +148,7 @@ def test_nothing_names_a_path_of_somebodys_machine() -> None:
     named = []
     for path in _tracked():
         try:
-            lines = path.read_text().splitlines()
+            lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
             continue
         named += [_told(path, n) for n, line in enumerate(lines, 1) if MACHINE_PATHS.search(line)]
@@ -161,14 +161,14 @@ def test_nothing_is_left_to_do_in_secret() -> None:
     left = [
         _told(path, number)
         for path in _python()
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if marks.search(line)
     ]
     assert not left
 
 
 def _contracts() -> list[dict[str, list[str]]]:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts: list[dict[str, list[str]]] = settings["tool"]["importlinter"]["contracts"]
     return contracts
 
@@ -214,7 +214,7 @@ def test_decisions_are_numbered_once_and_have_the_three_parts() -> None:
     assert sorted(set(numbers)) == numbers, "two decisions have one number"
     for path in records:
         assert re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", path.name), path.name
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         assert re.match(rf"# {path.name[:4]}\W", text), (
             f"{path.name}: begin with `# {path.name[:4]} …`"
         )
@@ -224,8 +224,8 @@ def test_decisions_are_numbered_once_and_have_the_three_parts() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"])
 def test_the_papers_are_there(name: str) -> None:
-    assert (ROOT / name).read_text().strip()
+    assert (ROOT / name).read_text(encoding="utf-8").strip()
 
 
 def test_the_changelog_has_a_place_for_what_comes() -> None:
-    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

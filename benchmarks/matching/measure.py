@@ -71,7 +71,7 @@ def _chosen(quick: bool) -> list[Workload]:
 
 
 def _available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
+    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 0

@@ -58,7 +58,7 @@ class Stopwatch:
 
 def _queued() -> float:
     """Seconds that this thread was ready to run and did not."""
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    return int(Path("/proc/thread-self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
 
 
 def beside_matching(workload: Workload, size: int) -> Changes:

@@ -33,7 +33,11 @@ def test_help_lists_every_verb_under_its_plane(capsys: pytest.CaptureFixture[str
 
 def test_every_verb_that_a_file_defines_is_in_the_table() -> None:
     room = Path(homing.cli.__file__).parent
-    defined = {path.stem for path in room.glob("*.py") if "\napp = verb(" in path.read_text()}
+    defined = {
+        path.stem
+        for path in room.glob("*.py")
+        if "\napp = verb(" in path.read_text(encoding="utf-8")
+    }
     assert defined == {verb.module.rpartition(".")[2] for verb in VERBS.values()}
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from homing.cli import main
 from homing.testing import Fabric, fabric
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,9 +28,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
 
     def command(*words: str) -> tuple[int, str]:
-        with contextlib.redirect_stderr(io.StringIO()) as told:
-            code = main(words)
-        return code, told.getvalue()
+        argv = [sys.executable, "-m", "homing.cli", *words]
+        ended = subprocess.run(argv, capture_output=True, encoding="utf-8", timeout=120)
+        return ended.returncode, ended.stderr
 
     return command
 

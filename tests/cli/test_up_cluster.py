@@ -76,7 +76,11 @@ def test_a_cluster_comes_up_and_drains(tmp_path: Path) -> None:
         assert told[-1] == "ready cluster\n", process.communicate()[1]
         assert "membership: a fixed list\n" in told
         assert sum("node-" in line for line in told) == 2
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            .read_text(encoding="utf-8")
+            .split()
+        )
         assert len(children) == 2
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0

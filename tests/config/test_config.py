@@ -223,7 +223,9 @@ def test_every_setting_is_read_by_something() -> None:
     """A setting that changes nothing is a lie."""
     source = Path(homing.__file__).parent
     code = "".join(
-        path.read_text() for path in source.glob("**/*.py") if path.parent.name != "config"
+        path.read_text(encoding="utf-8")
+        for path in source.glob("**/*.py")
+        if path.parent.name != "config"
     )
     idle = {
         setting.name

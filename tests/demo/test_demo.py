@@ -60,7 +60,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 def test_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
     """Down to the pipeline, which is left out here; figures may differ."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     block = readme.partition("$ make demo\n")[2].partition("```")[0]
     shown = re.sub(r"[\d,]*\d", "…", block.partition("\nPipeline ")[0]) + "nothing was lost\n"
     ran = _demo("--requests", "500", "--subscribers", "30", "--publications", "100", "--no-spark")

@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 def steps(page: Path) -> list[Step]:
     """Everything on a page that is marked; a mark without a block below it is an error."""
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     found: list[Step] = []
     for block in _BLOCK.finditer(text):
         line = text.count("\n", 0, block.start("body")) + 1

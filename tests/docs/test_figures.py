@@ -11,7 +11,7 @@ from scripts.figures import BEGIN, END, README, figures, updated
 
 
 def test_readme_shows_the_results() -> None:
-    text = README.read_text()
+    text = README.read_text(encoding="utf-8")
     assert text == updated(text, figures()), "run: make reference"
 
 

@@ -17,7 +17,7 @@ PROFILE = os.environ.get("HOMING_TEST_PROFILE", "ci")
 PAGES = [
     path
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
-    if "<!-- runs" in path.read_text()
+    if "<!-- runs" in path.read_text(encoding="utf-8")
 ]
 
 

@@ -38,8 +38,8 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
         check=False,
     )
     assert told.returncode == 0, told.stderr
-    start = (site / "index.html").read_text()
+    start = (site / "index.html").read_text(encoding="utf-8")
     assert "homing" in start
     assert "fonts.googleapis.com" not in start
-    decisions = (site / "design" / "adr" / "index.html").read_text()
+    decisions = (site / "design" / "adr" / "index.html").read_text(encoding="utf-8")
     assert "0001: Decisions are recorded" in decisions

@@ -42,8 +42,10 @@ def test_your_code(tmp_path: Path) -> None:
 
 
 def test_every_example_is_listed_and_run() -> None:
-    listed = (EXAMPLES / "README.md").read_text()
-    tests = "".join(path.read_text() for path in Path(__file__).parent.parent.rglob("test_*.py"))
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    tests = "".join(
+        path.read_text(encoding="utf-8") for path in Path(__file__).parent.parent.rglob("test_*.py")
+    )
     for example in EXAMPLES.glob("*.py"):
         assert f"({example.name})" in listed, example.name
         assert example.stem in tests, f"nothing runs {example.name}"

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs/reference/journal-format.md"
 
 
 def test_the_page_lists_every_event_and_column() -> None:
-    text = PAGE.read_text()
+    text = PAGE.read_text(encoding="utf-8")
     for number, kind in KINDS.items():
         fields = ", ".join(f"`{name}`" for name in kind.__struct_fields__ if name != "at")
         assert f"| {number} | `{kind.__name__}` | {fields} |" in text

@@ -112,7 +112,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
         host.add(StreamPlug("lines", Lines))
         with pytest.raises(Unavailable):
             host.listen("lines", f"ipc://{path}")
-        assert path.read_text() == "precious"
+        assert path.read_text(encoding="utf-8") == "precious"
         host.stop()
 
     on_loop(test)

@@ -92,7 +92,7 @@ def test_the_report_is_one_page_without_links(
     write_journal(tmp_path / "journal/matcher", published(1, 5.0, ALICE, BOB), node=b"node0002")
     run_through(lambda: ingest.start(tables, str(tmp_path / "journal")))
     assert main(["pipeline", "report", "--out", str(page), "--tables", tables.root]) == 0
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     assert "http" not in text
     assert text.count("<svg") >= 3
     assert "Everything is accounted for." in text

@@ -46,7 +46,7 @@ def wait_for(path: Path, pattern: str) -> str:
         if found:
             return found.group(0)
         time.sleep(0.1)
-    raise AssertionError(f"no {pattern} in {path}:\n{path.read_text()[-2000:]}")
+    raise AssertionError(f"no {pattern} in {path}:\n{path.read_text(encoding='utf-8')[-2000:]}")
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,9 @@ def server(directory: Path) -> Iterator[str]:
     try:
         deadline = time.monotonic() + SECONDS
         while True:
-            assert process.poll() is None, (directory / "server.log").read_text()[-2000:]
+            assert process.poll() is None, (directory / "server.log").read_text(encoding="utf-8")[
+                -2000:
+            ]
             assert time.monotonic() < deadline, "the server did not come up"
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -136,7 +138,7 @@ def test_every_verb_over_connect(tmp_path: Path, write_journal: WriteJournal) ->
     assert "c5" in printed[5]
     assert codes == (0, 1, 0, 0, 0, 0, 0)
     assert len(load_plan(plan.read_bytes()).tiles) > 0
-    assert "Not accounted for" in report.read_text()
+    assert "Not accounted for" in report.read_text(encoding="utf-8")
 
 
 def test_a_missing_grpc_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,6 +285,6 @@ def test_killed_routers_lose_nothing(reaper: Reaper) -> None:
 
 def _alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").split()[2] != "Z"
     except OSError:
         return False

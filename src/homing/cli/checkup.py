@@ -139,7 +139,7 @@ def _descriptors(_config: Config) -> Iterator[Finding]:
 
 def _backlog(config: Config) -> Iterator[Finding]:
     try:
-        kernel = int(Path("/proc/sys/net/core/somaxconn").read_text())
+        kernel = int(Path("/proc/sys/net/core/somaxconn").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
     fine = kernel >= config.node.listen_backlog

@@ -71,7 +71,9 @@ def _from_key(config: Any, identity: str) -> Callable[[], tuple[int, str]]:
     from homing.push.tokens import Keyring
 
     path = Path(config.node.data) / "token.key"
-    key = config.security.token_key or (path.read_text().strip() if path.exists() else "")
+    key = config.security.token_key or (
+        path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    )
     if not key:
         raise Denied(
             f"no token key in {path.parent}",
