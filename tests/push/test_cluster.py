@@ -158,13 +158,21 @@ def free_cluster_offset() -> int:
     return free_offset() // 100 * 100 + 37
 
 
-async def a_node_is_killed(directory: Path, serf: bool) -> None:
+@contextlib.asynccontextmanager
+async def whole_nodes(directory: Path, count: int, serf: bool = False) -> AsyncIterator[Cluster]:
+    """So many whole nodes, ready."""
     given = {"node.data": str(directory), "node.port_offset": free_cluster_offset()}
     given |= {"dashboard.enabled": False, "security.token_key": KEY}
-    nodes = lay_out(lambda more: NO_FLAGS.load({**given, **more}), 3, serf=serf)
+    nodes = lay_out(lambda more: NO_FLAGS.load({**given, **more}), count, serf=serf)
     words = ["--set", "dashboard.enabled=false"]
     async with Cluster(nodes, words, serf=serf, drain_seconds=5.0) as cluster:
         await cluster.ready(180.0)
+        yield cluster
+
+
+async def a_node_is_killed(directory: Path, serf: bool) -> None:
+    async with whole_nodes(directory, 3, serf) as cluster:
+        nodes = cluster.nodes
         first, second, third = (node.config.push for node in nodes)
         async with (
             Publisher(first.publishers, second.publishers, timeout=60.0) as publisher,
@@ -189,13 +197,8 @@ def test_a_cluster_loses_a_node_and_nothing_else(tmp_path: Path, serf: bool) -> 
 
 
 async def a_client_moves(directory: Path) -> None:
-    given = {"node.data": str(directory), "node.port_offset": free_cluster_offset()}
-    given |= {"dashboard.enabled": False, "security.token_key": KEY}
-    nodes = lay_out(lambda more: NO_FLAGS.load({**given, **more}), 2, serf=False)
-    words = ["--set", "dashboard.enabled=false"]
-    async with Cluster(nodes, words, serf=False, drain_seconds=5.0) as cluster:
-        await cluster.ready(180.0)
-        first, second = (node.config.push for node in nodes)
+    async with whole_nodes(directory, 2) as cluster:
+        first, second = (node.config.push for node in cluster.nodes)
         client = os.urandom(12).hex()
         async with Publisher(first.publishers, timeout=60.0) as publisher:
             async with subscriber(first.subscribers, KEY, client, ack="manual") as here:

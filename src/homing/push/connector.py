@@ -25,8 +25,8 @@ from homing.journal.events import (
 from homing.ports import Link, Port
 from homing.push.delivery import SLOW, Delivery, Storing
 from homing.push.doorway import Doorway, Visitor
-from homing.push.links import PacketRole, Peer
-from homing.push.moves import DISPATCHER, Moves
+from homing.push.links import DISPATCHER, PacketRole, Peer
+from homing.push.moves import Moves
 from homing.push.recent import Recent
 from homing.push.recovery import checkpoint, recover
 from homing.push.sessions import Limits, Session, Store

@@ -16,7 +16,7 @@ from typing import Final
 
 from homing.errors import Malformed
 from homing.ports import Link, Port
-from homing.push.links import PacketRole, Peer, unnamed
+from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
 from homing.push.places import by_connector, places
 from homing.wire import relay
@@ -29,7 +29,6 @@ MAX_HOMES: Final = 65_536
 """Sessions whose connector is remembered, for one that held them before and comes back."""
 
 MATCHER: Final = b"matcher"
-DISPATCHER: Final = b"dispatcher"
 
 
 class Dispatcher(PacketRole):

@@ -23,6 +23,8 @@ from homing.wire.packet import Message
 HEARTBEAT: Final = 5.0
 SILENCE: Final = 15.0
 BEAT: Final = "beat"
+DISPATCHER: Final = b"dispatcher"
+"""The role, as its Hello tells it."""
 
 
 class Peer:

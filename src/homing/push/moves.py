@@ -15,7 +15,8 @@ from homing.errors import DiskFull, SubscriptionError
 from homing.journal.events import Dropped
 from homing.ports import Link
 from homing.push.doorway import CONFIRM_SECONDS, MAX_CONFIRMING
-from homing.push.sessions import Move, Session
+from homing.push.links import DISPATCHER
+from homing.push.sessions import Session
 from homing.push.subscription import parse_fields
 from homing.wire import relay
 
@@ -31,7 +32,6 @@ LINGER_SECONDS: Final = 60.0
 """After its move a session forwards for so long: a matcher may have found it just before."""
 IN_FLIGHT: Final = 256
 """Publications of one session under way: a slow connector is not flooded."""
-DISPATCHER: Final = b"dispatcher"
 GONE: Final = "gone"
 """The code of a refusal: this connector has no session of that client."""
 
@@ -42,6 +42,22 @@ class Claiming(NamedTuple):
     session: Session
     links: set[Link]
     seen: int = 0
+
+
+class Move:
+    """A session on its way to another connector."""
+
+    __slots__ = ("claims", "link", "sent", "session", "settled", "to", "told", "tried")
+
+    def __init__(self, session: Session, to: bytes) -> None:
+        self.session = session
+        self.to = to
+        self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
+        self.link: Link | None = None  # the dispatcher it goes over
+        self.sent: dict[bytes, None] = {}  # publications under way
+        self.told: set[bytes] = set()  # changes that tell of its subscriptions
+        self.tried = 0.0
+        self.settled: float | None = None  # since then all is there
 
 
 class Moves:
@@ -283,10 +299,10 @@ class Moves:
     def beat(self, now: float) -> None:
         """Try again what got no answer; end what has long been elsewhere."""
         for move in list(self._moving.values()):
-            settled = move.settled is not None and not move.session.waiting
-            if settled and move.settled is not None and now - move.settled > LINGER_SECONDS:
-                self._connector.end(move.session, "moved", now)
-            elif not settled and now - move.tried > RETRY_SECONDS:
+            if move.settled is not None and not move.session.waiting:
+                if now - move.settled > LINGER_SECONDS:
+                    self._connector.end(move.session, "moved", now)
+            elif now - move.tried > RETRY_SECONDS:
                 self._begin(move, now)
 
     def _dispatchers(self) -> list[Link]:

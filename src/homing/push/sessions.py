@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from homing.ports import Link
 from homing.push.subscription import Fields, parse_attributes, parse_fields
 from homing.wire import pushed
+
+if TYPE_CHECKING:
+    from homing.push.moves import Move
 
 Policy = Literal["spill", "drop-oldest", "disconnect"]
 
@@ -101,22 +104,6 @@ class Shared:
             field.accepts(attrs[name]) if name in attrs else field.absent
             for name, field in fields.items()
         )
-
-
-class Move:
-    """A session on its way to another connector."""
-
-    __slots__ = ("claims", "link", "sent", "session", "settled", "to", "told", "tried")
-
-    def __init__(self, session: Session, to: bytes) -> None:
-        self.session = session
-        self.to = to
-        self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
-        self.link: Link | None = None  # the dispatcher it goes over
-        self.sent: dict[bytes, None] = {}  # publications under way
-        self.told: set[bytes] = set()  # changes that tell of its subscriptions
-        self.tried = 0.0
-        self.settled: float | None = None  # since then all is there
 
 
 _NONE_SENT: Final[dict[bytes, Shared]] = {}
