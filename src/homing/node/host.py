@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from homing.clock import SystemClock
 from homing.config.settings import Node
@@ -26,12 +26,13 @@ from homing.errors import ConfigError, JournalError
 from homing.node.backoff import FIRST, LAST, Backoff
 from homing.node.dial import Dial
 from homing.node.endpoint import parse_endpoint
+from homing.node.joint import Joint
 from homing.node.link import StreamLink
 from homing.node.listener import BACKLOG, Listener, bind
 from homing.node.plug import Plug
 from homing.node.turn import Turn
 from homing.node.wheel import TICK, Wheel
-from homing.ports import Role
+from homing.ports import Link, Role
 
 # Kept for all stuck peers together: what a node may spend on others' slowness.
 HELD_LIMIT = 512 << 20
@@ -196,6 +197,10 @@ class Host:
             waiting, self._waiting = self._waiting, []
             for link in waiting:
                 link.resume()
+
+    def together(self, links: Sequence[Link]) -> Joint:
+        """Send to all of these links at once from now on."""
+        return Joint(self.turn, cast("Sequence[StreamLink]", links))
 
     # -- what links ask for -----------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from homing.ports import Link
 if TYPE_CHECKING:
     from homing.node.dial import Dial
     from homing.node.host import Host
+    from homing.node.joint import Joint
     from homing.node.plug import Codec, Deliver, Plug
 
 # uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
@@ -41,6 +42,7 @@ class StreamLink(Link):
         "_encode",
         "_held",
         "_host",
+        "_joint",
         "_now",
         "_out",
         "_pauses",
@@ -77,6 +79,7 @@ class StreamLink(Link):
         self._now = host.now
         self._out: list[bytes] = []
         self._queued = 0
+        self._joint: Joint | None = None  # what it is sent in this turn, together with others
         self._held: list[bytes] | None = None  # only a stuck peer has one: most never are
         self._pauses = 0
         self._encode: Callable[[bytes], bytes] | None = None
@@ -92,7 +95,10 @@ class StreamLink(Link):
         if not out:
             if self.over:
                 return
-            self._turn.add(self)
+            if self._joint is None:
+                self._turn.add(self)
+            else:
+                out = self._leave_joint(self._joint)
         out.append(message)
         self._queued += len(message)
 
@@ -107,7 +113,8 @@ class StreamLink(Link):
         """Bytes queued and not yet taken by the peer's side of the connection."""
         if self.over:
             return 0
-        return self._queued + self.held_bytes + self._transport.get_write_buffer_size()
+        queued = self._queued if self._joint is None else self._joint.queued
+        return queued + self.held_bytes + self._transport.get_write_buffer_size()
 
     # -- what the loop calls ----------------------------------------------------------------
 
@@ -197,6 +204,28 @@ class StreamLink(Link):
             # uvloop has found the connection broken; connection_lost comes in its next turn.
             _log.debug("%r took nothing more", self)
 
+    def join(self, joint: Joint) -> bool:
+        """Be sent what a joint is sent until the turn ends; False: alone, as it must be."""
+        if self._out or self._joint is not None or self._encode is not None or self.over:
+            return False
+        self._joint = joint
+        return True
+
+    def flush_jointly(self, joint: Joint, data: bytes) -> None:
+        """The turn ends for a joint."""
+        if self._joint is joint:
+            self._out.append(data)
+            self._joint = None
+            self.flush()
+
+    def _leave_joint(self, joint: Joint) -> list[bytes]:
+        self._joint = None
+        self._out = joint.out.copy()
+        self._queued = joint.queued
+        joint.left(self)
+        self._turn.add(self)
+        return self._out
+
     def check(self, now: float) -> None:
         """A moment asked for with `watch` has come: is the peer still there?"""
         if self.over:
@@ -269,6 +298,8 @@ class StreamLink(Link):
 
     def _finish(self) -> None:
         """Close after what is queued; a peer that does not take it in time loses it."""
+        if self._joint is not None:
+            self._leave_joint(self._joint)
         self.flush()
         if self.over:
             return  # keeping it was too much
@@ -290,6 +321,7 @@ class StreamLink(Link):
     def _settle(self) -> None:
         self.over = True
         self.open = False
+        self._joint = None
         self._out = []
         self._queued = 0
         self._host.held_bytes -= self.held_bytes

@@ -167,6 +167,7 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
         token=node_token(config),
         recovered=recovered,
         limits=_limits(config),
+        together=host.together,
     )
     start_checkpoints(
         host, connector, journal_directory(config, "connector", node.hex()) / CHECKPOINT

@@ -23,6 +23,7 @@ from homing.journal.events import (
     SubscriptionSet,
 )
 from homing.ports import Link, Port
+from homing.push.cohorts import Each, Together
 from homing.push.delivery import SLOW, Delivery, Storing
 from homing.push.doorway import Doorway, Visitor
 from homing.push.links import DISPATCHER, PacketRole, Peer
@@ -61,13 +62,15 @@ class Connector(PacketRole):
         token: bytes = b"",
         recovered: Iterable[object] = (),
         limits: Limits | None = None,
+        together: Together = Each,
     ) -> None:
+        """`together`: how the same bytes go to many links."""
         super().__init__(port, node, wall, token)
         self.store = Store(limits)
         recent = Recent()
         self.durable = recover(recovered, recent, self.store)
         self.sessions = dict(self.durable)
-        self.delivery = Delivery(self, recent)
+        self.delivery = Delivery(self, recent, together)
         self.doorway = Doorway(self, keys)
         self.moves = Moves(self)
         self.new_id = ids

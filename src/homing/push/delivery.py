@@ -7,6 +7,7 @@ up waits apart, within the limits of its session and of all sessions together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from homing.errors import DiskFull
 from homing.ids import ID_BYTES
 from homing.journal.events import Delivered, DeliveryQueued, Dropped, Redelivered
 from homing.ports import Link
+from homing.push.cohorts import FEWEST, Cohorts, Together
 from homing.push.outbox import Turnstile
 from homing.push.places import each_id
 from homing.push.recent import Recent
@@ -58,12 +60,13 @@ class Tally:
 class Delivery:
     """What is on its way to clients, and what was."""
 
-    def __init__(self, connector: Connector, recent: Recent) -> None:
+    def __init__(self, connector: Connector, recent: Recent, together: Together) -> None:
         self.tally = Tally()
         self.slow: dict[bytes, Session] = {}
         self.recent = recent
         self._connector = connector
         self._arrivals = 1 << 32  # beyond all that recovery counts
+        self._cohorts = Cohorts(connector.store, together)
         self._storing: dict[bytes, Storing] = {}
         self._turnstiles: dict[Link, Turnstile] = {}
 
@@ -157,17 +160,9 @@ class Delivery:
 
     def _deliver(self, shared: Shared, clients: bytes, moved: bool, now: float) -> None:
         """To every connected client whose session is not durable: the hot path."""
-        find = self._connector.sessions.get
-        image = shared.image(DEFAULT)
-        size = len(image)
-        others: list[bytes] = []
-        for (client,) in each_id(clients):
-            session = find(client)
-            if session is not None and session.room >= size:
-                session.room -= size
-                session.link.send(image)  # type: ignore[union-attr]  # room is for a link
-            else:
-                others.append(client)
+        sessions, image = self._connector.sessions, shared.image(DEFAULT)
+        cohort = self._cohorts.find(clients, sessions) if len(clients) >= FEWEST else None
+        others = cohort.send(image) if cohort is not None else _send(image, clients, sessions)
         if others:
             clients = self._reach_others(shared, clients, others, moved, now)
         shared.forget_images()
@@ -260,6 +255,20 @@ class Delivery:
             self.tally.redeliveries += 1
             self._connector.tell(Redelivered(now, identity, session.client))
         self._watch(session, now)
+
+
+def _send(image: bytes, clients: bytes, sessions: Mapping[bytes, Session]) -> list[bytes]:
+    """To all whose sessions have room for it; the others."""
+    find, size = sessions.get, len(image)
+    others: list[bytes] = []
+    for (client,) in each_id(clients):
+        session = find(client)
+        if session is not None and session.room >= size:
+            session.room -= size
+            session.link.send(image)  # type: ignore[union-attr]  # room is for a link
+        else:
+            others.append(client)
+    return others
 
 
 def _without(clients: bytes, others: set[bytes]) -> bytes:

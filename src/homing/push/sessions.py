@@ -51,11 +51,12 @@ class Limits(NamedTuple):
 class Store:
     """What all sessions of a connector keep together: the limits, and how much it is."""
 
-    __slots__ = ("held", "limits")
+    __slots__ = ("changes", "held", "limits")
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.held = 0
+        self.changes = 0  # of sessions in cohorts (homing.push.cohorts) that cannot stay there
 
     @property
     def full(self) -> bool:
@@ -127,6 +128,7 @@ class Session:
         "durable",
         "early",
         "held",
+        "in_cohort",
         "left_at",
         "link",
         "move",
@@ -146,8 +148,9 @@ class Session:
         self.policy = policy
         self.store = store
         # Bytes that may go to the link without looking at anything else: nothing waits, it is not
-        # durable and has only its default subscription. Whatever changes one of these sets it to 0.
+        # durable and has only its default subscription. Whatever changes one of these calls `_unfit`.
         self.room = 0
+        self.in_cohort = False  # and perhaps sent to without asking the session at all
         self.link: Link | None = None
         self.left_at: float | None = None  # unknown after a restart
         # As JSON: it is told as such, and takes a tenth of the parsed fields' memory.
@@ -184,7 +187,14 @@ class Session:
     def _rename(self) -> None:
         names = tuple(self.subscriptions)
         self.names = DEFAULT if names == DEFAULT else names
+        self._unfit()
+
+    def _unfit(self) -> None:
+        """From now on the session must be asked before anything is sent."""
         self.room = 0
+        if self.in_cohort:
+            self.in_cohort = False
+            self.store.changes += 1
 
     def names_for(self, shared: Shared) -> tuple[str, ...]:
         """Which of its subscriptions a publication satisfies; with one there is no question."""
@@ -207,7 +217,7 @@ class Session:
             self.waiting[identity] = shared
             if moved:
                 self._replay((identity,))
-        self.room = 0
+        self._unfit()
         self._hold(shared.size)
         limits = self.store.limits
         most = limits.owed_bytes if self.durable else limits.buffer
@@ -252,7 +262,7 @@ class Session:
     def part(self, now: float) -> None:
         """The connection is gone: what was sent and not acknowledged waits for the next one."""
         self.link = None
-        self.room = 0
+        self._unfit()
         self.left_at = now
         self.release()
         if self.unacked:
@@ -312,6 +322,10 @@ class Session:
         if self.names is DEFAULT and not self.durable:
             self.room = UNASKED
         return True
+
+    def is_ready(self) -> bool:
+        """Whether the client takes publications unasked from now on."""
+        return self.refill() and self.room > 0
 
     @property
     def willing(self) -> bool:
