@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from homing.errors import HomingError
@@ -23,8 +23,8 @@ from homing.ports import Link
 if TYPE_CHECKING:
     from homing.node.dial import Dial
     from homing.node.host import Host
-    from homing.node.joint import Joint
     from homing.node.plug import Codec, Deliver, Plug
+    from homing.node.turn import Turn
 
 # uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
 FLOOD_BYTES = 256_000
@@ -204,20 +204,6 @@ class StreamLink(Link):
             # uvloop has found the connection broken; connection_lost comes in its next turn.
             _log.debug("%r took nothing more", self)
 
-    def join(self, joint: Joint) -> bool:
-        """Be sent what a joint is sent until the turn ends; False: alone, as it must be."""
-        if self._out or self._joint is not None or self._encode is not None or self.over:
-            return False
-        self._joint = joint
-        return True
-
-    def flush_jointly(self, joint: Joint, data: bytes) -> None:
-        """The turn ends for a joint."""
-        if self._joint is joint:
-            self._out.append(data)
-            self._joint = None
-            self.flush()
-
     def _leave_joint(self, joint: Joint) -> list[bytes]:
         self._joint = None
         self._out = joint.out.copy()
@@ -374,6 +360,59 @@ class StreamLink(Link):
         self._pauses -= 1
         if self._pauses == 0 and not self._transport.is_closing():
             self._transport.resume_reading()
+
+
+class Joint:
+    """Links that are sent the same: queued once for all of them, joined once, one write a link.
+
+    Within a turn a link is in one joint at most, and only while nothing else is queued for it. One
+    that is sent something of its own leaves, taking what it was sent jointly before, so that its
+    order holds; until the turn ends it is sent to alone.
+    """
+
+    __slots__ = ("_alone", "_links", "_turn", "out", "queued")
+
+    def __init__(self, turn: Turn, links: Sequence[StreamLink]) -> None:
+        self.out: list[bytes] = []
+        self.queued = 0
+        self._turn = turn
+        self._links = links
+        self._alone: list[StreamLink] = []
+
+    def send(self, message: bytes) -> None:
+        """Queue one message for every link, for the end of this turn."""
+        if not self.out:
+            self._begin()
+        self.out.append(message)
+        self.queued += len(message)
+        for link in self._alone:
+            link.send(message)
+
+    def _begin(self) -> None:
+        for link in self._links:
+            if link._out or link._joint is not None or link._encode is not None or link.over:
+                self._alone.append(link)
+            else:
+                link._joint = self
+        self._turn.add(self)
+
+    def left(self, link: StreamLink) -> None:
+        """A link goes on by itself."""
+        self._alone.append(link)
+
+    def flush(self) -> None:
+        """The turn ends."""
+        data = b"".join(self.out)
+        self.out = []
+        self.queued = 0
+        self._alone = []
+        for link in self._links:
+            if link._joint is self:
+                link._joint = None
+                try:
+                    link._write(data)
+                except RuntimeError:  # as in StreamLink.flush
+                    _log.debug("%r took nothing more", link)
 
 
 def by_shape(link: StreamLink) -> Callable[[], asyncio.Protocol]:

@@ -11,20 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from homing.ids import ID_BYTES
 from homing.ports import Link
 from homing.push.places import each_id
+from homing.push.popular import SHORT, Popular
 from homing.push.sessions import Session, Store
 
-FEWEST: Final = 32 * ID_BYTES
-"""Shorter lists are not worth remembering."""
 ROOM: Final = 16 << 10
 """Bytes sent to a cohort before its links are asked again whether they take them: little, as a
 client may be in many cohorts."""
-MAX_COHORTS: Final = 256
-"""Lists remembered: what is popular at one time."""
-MAX_BYTES: Final = 4 << 20
-"""Of these lists; the cohorts take about as much again."""
 
 
 class Sender(Protocol):
@@ -83,32 +77,22 @@ class Cohort:
 
 
 class Cohorts:
-    """Cohorts by their lists, the latest used last."""
+    """Cohorts by their lists."""
 
     def __init__(self, store: Store, together: Together) -> None:
         self._store = store
         self._together = together
-        self._known: dict[bytes, Cohort | None] = {}  # None: seen once
-        self._held = 0
-
-    def __len__(self) -> int:
-        return len(self._known)
+        self._known: Popular[Cohort] = Popular()
+        self._seen: Popular[bool] = Popular()  # once: most lists never come again
 
     def find(self, clients: bytes, sessions: Mapping[bytes, Session]) -> Cohort | None:
         """The cohort of a list that has come before."""
-        if clients not in self._known:
-            self._remember(clients)
+        if len(clients) <= SHORT:
             return None
-        cohort = self._known.pop(clients)
-        if cohort is None or not cohort.stands:
-            cohort = Cohort(clients, sessions, self._store, self._together)
-        self._known[clients] = cohort
-        return cohort
-
-    def _remember(self, clients: bytes) -> None:
-        self._known[clients] = None
-        self._held += len(clients)
-        while len(self._known) > MAX_COHORTS or self._held > MAX_BYTES:
-            oldest = next(iter(self._known))
-            del self._known[oldest]
-            self._held -= len(oldest)
+        cohort = self._known.get(clients)
+        if cohort is not None and cohort.stands:
+            return cohort
+        if cohort is None and not self._seen.get(clients):
+            self._seen.keep(clients, True)
+            return None
+        return self._known.keep(clients, Cohort(clients, sessions, self._store, self._together))

@@ -15,7 +15,7 @@ from homing.errors import DiskFull
 from homing.ids import ID_BYTES
 from homing.journal.events import Delivered, DeliveryQueued, Dropped, Redelivered
 from homing.ports import Link
-from homing.push.cohorts import FEWEST, Cohorts, Together
+from homing.push.cohorts import Cohorts, Together
 from homing.push.outbox import Turnstile
 from homing.push.places import each_id
 from homing.push.recent import Recent
@@ -161,7 +161,7 @@ class Delivery:
     def _deliver(self, shared: Shared, clients: bytes, moved: bool, now: float) -> None:
         """To every connected client whose session is not durable: the hot path."""
         sessions, image = self._connector.sessions, shared.image(DEFAULT)
-        cohort = self._cohorts.find(clients, sessions) if len(clients) >= FEWEST else None
+        cohort = self._cohorts.find(clients, sessions)
         others = cohort.send(image) if cohort is not None else _send(image, clients, sessions)
         if others:
             clients = self._reach_others(shared, clients, others, moved, now)

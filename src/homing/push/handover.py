@@ -72,7 +72,7 @@ class Handover:
 
     # Publications
 
-    def owe(self, publication: Publish, clients: dict[bytes, bytes]) -> None:
+    def owe(self, publication: Publish, clients: Mapping[bytes, bytes]) -> None:
         """Owe it to every connector concerned, and send it: once per dispatcher if it fits."""
         room = _room(publication)
         leaving: dict[Link, list[bytes]] = {}

@@ -6,9 +6,11 @@ bytes with strided slices instead of looping over entries.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 
 from homing.ids import ID_BYTES, NODE_ID_BYTES
+from homing.push.popular import Popular
 
 PLACE_BYTES = ID_BYTES + NODE_ID_BYTES
 each_id = Struct(f"{ID_BYTES}s").iter_unpack
@@ -18,6 +20,9 @@ each_id = Struct(f"{ID_BYTES}s").iter_unpack
 _FEW = 12
 # And below this many bytes of places one look at each is quicker than finding runs.
 _SHORT = 64 * PLACE_BYTES
+# What was worked out for long lists, which come again.
+_joined: Popular[bytes] = Popular()
+_groups: Popular[Mapping[bytes, bytes]] = Popular()
 _each_place = Struct(f"{ID_BYTES}s{NODE_ID_BYTES}s").iter_unpack
 
 
@@ -29,16 +34,25 @@ def places(clients: bytes, connector: bytes) -> bytes:
     if count <= _FEW:
         ids = [clients[at : at + ID_BYTES] for at in range(0, len(clients), ID_BYTES)]
         return connector.join(ids) + connector
+    known = _joined.get(clients)
+    if known is not None and known.endswith(connector):
+        return known
     out = bytearray(count * PLACE_BYTES)
     for column in range(ID_BYTES):
         out[column::PLACE_BYTES] = clients[column::ID_BYTES]
     for column in range(NODE_ID_BYTES):
         out[ID_BYTES + column :: PLACE_BYTES] = connector[column : column + 1] * count
-    return bytes(out)
+    return _joined.keep(clients, bytes(out))
 
 
-def by_connector(listed: bytes) -> dict[bytes, bytes]:
+def by_connector(listed: bytes) -> Mapping[bytes, bytes]:
     """Bare client ids per connector, each in the order of the list."""
+    if len(listed) <= _SHORT:
+        return _grouped(listed)
+    return _groups.get(listed) or _groups.keep(listed, _grouped(listed))
+
+
+def _grouped(listed: bytes) -> dict[bytes, bytes]:
     groups: dict[bytes, list[bytes]] = {}
     if len(listed) <= _SHORT:
         for client, connector in _each_place(listed):

@@ -7,6 +7,7 @@ what it does not name in between is gone.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -14,6 +15,7 @@ import msgspec
 
 from homing.ids import ID_BYTES
 from homing.push.places import by_connector
+from homing.push.popular import SHORT, Popular
 from homing.push.subscription import parse_fields
 from homing.push.values import Field, Value
 
@@ -55,6 +57,7 @@ class Table:
         self._entries: dict[int, Entry] = {}
         self._names: dict[bytes, dict[bytes, int]] = {}  # place -> name -> number
         self._places: dict[bytes, dict[bytes, None]] = {}  # connector -> its places
+        self._lists: Popular[bytes] = Popular()  # numbers -> their places
         self._stale: dict[bytes, dict[int, None]] = {}  # connector -> not named in this sync
 
     def __len__(self) -> int:
@@ -127,7 +130,7 @@ class Table:
             self._drop(number)
         return gone
 
-    def match(self, attributes: Mapping[str, Value]) -> tuple[int, dict[bytes, bytes]]:
+    def match(self, attributes: Mapping[str, Value]) -> tuple[int, Mapping[bytes, bytes]]:
         """How many subscriptions match, and the clients concerned per connector, each once."""
         count, listed = self.find(attributes)
         return count, by_connector(listed)
@@ -135,10 +138,18 @@ class Table:
     def find(self, attributes: Mapping[str, Value]) -> tuple[int, bytes]:
         """The same with one list of places, each once, those of a connector together."""
         numbers = self.index.match(attributes)
+        if len(numbers) <= SHORT // ID_BYTES:
+            return len(numbers), self._list(numbers)
+        # A number is never given to another place, so what was found once holds for ever.
+        key = array("Q", numbers).tobytes()
+        listed = self._lists.get(key) or self._lists.keep(key, self._list(numbers))
+        return len(numbers), listed
+
+    def _list(self, numbers: Sequence[int]) -> bytes:
         entries = self._entries
         found = dict.fromkeys([entries[number].place for number in numbers])
         listed = sorted(found, key=_connector_of) if len(self._places) > 1 else found
-        return len(numbers), b"".join(listed)
+        return b"".join(listed)
 
     def close(self) -> None:
         """Nothing more is asked of it."""
