@@ -119,9 +119,34 @@ class Assembler:
             end = at + HEADER_BYTES + body_size(run, at)
             if end > size:
                 raise RemoteProtocolError("run ends inside a packet", at)
-            self._packet(run, at, end, now, messages)
-            at = end
+            goes_on = self._packet(run, at, end, now, messages)
+            at = self._alike(run, at, end) if goes_on else end
         return messages
+
+    def _alike(self, run: bytes, at: int, end: int) -> int:
+        """The end of the packets that go on just as the middle before them: most of a long message.
+
+        They differ from it in nothing but what they bring of one item, so that is all that is read.
+        """
+        key_item = HOSTNAME if run[at] == STATUS else self._key
+        key_at = at + HEADER_BYTES + ITEM_HEADER_BYTES
+        body_at = key_at + run[key_at - 1] + ITEM_HEADER_BYTES
+        if run[key_at - 3] != key_item or body_at > end:
+            return end  # the key is not the first item, or the only one
+        identity, size = run[body_at - 3], run[body_at - 2] << 8 | run[body_at - 1]
+        if identity == key_item or body_at + size != end:
+            return end
+        waiting = self._unfinished[run[key_at : body_at - ITEM_HEADER_BYTES]]
+        before, part, step = run[at:body_at], waiting.parts[identity], end - at
+        room = self._max_message - waiting.size
+        while run.startswith(before, end) and end + step <= len(run):
+            room -= size + ITEM_HEADER_BYTES
+            if room < 0:
+                break  # refused as any other that is too large
+            part += run[end + len(before) : end + step]
+            end += step
+            waiting.size += size + ITEM_HEADER_BYTES
+        return end
 
     def expire(self, now: float) -> None:
         """Drop messages that have waited too long for their next packet."""
@@ -131,7 +156,8 @@ class Assembler:
             del self._unfinished[key]
             self._refuse(waiting.command, key, "timeout no packet for too long")
 
-    def _packet(self, run: bytes, at: int, end: int, now: float, done: list[Message]) -> None:
+    def _packet(self, run: bytes, at: int, end: int, now: float, done: list[Message]) -> bool:
+        """Take one packet; whether it was the middle of a long message that goes on."""
         command = run[at]
         extra = run[at + 3]
         items = items_of(run, at + HEADER_BYTES, end)
@@ -142,17 +168,18 @@ class Assembler:
         elif part <= SINGLE:
             done.append(Message(command, _joined(items), extra & REDIRECTED != 0))
         else:
-            self._long(command, extra, items, now, done)
+            return self._long(command, extra, items, now, done) and part == MIDDLE
+        return False
 
     def _long(
         self, command: int, extra: int, items: list[Item], now: float, done: list[Message]
-    ) -> None:
-        """One packet of a long message."""
+    ) -> bool:
+        """One packet of a long message; whether more of it is awaited."""
         key_item = HOSTNAME if command == STATUS else self._key
         key = _find(items, key_item)
         if key is None or len(key) > MAX_KEY:
             self._refuse(command, None, "malformed part of a message without its id")
-            return
+            return False
         waiting = self._place(command, extra, key)
         if waiting is None or not self._add(waiting, key, key_item, items):
             if extra & TAIL:
@@ -164,6 +191,8 @@ class Assembler:
         else:
             waiting.touched = now
             self._unfinished[key] = waiting
+            return True
+        return False
 
     def _place(self, command: int, extra: int, key: bytes) -> _Unfinished | None:
         """The message this packet belongs to, taken out of the table; None: drop the packet."""

@@ -104,26 +104,36 @@ def _encode_long(command: int, items: Sequence[Item], key: Item | None, flags: i
     if key is None or len(key[1]) > MAX_KEY:
         raise ValueError(f"a message over {MAX_BODY} bytes needs a key of at most {MAX_KEY} bytes")
     head = _ITEM.pack(key[0], len(key[1])) + key[1]
+    full = _PACKET.pack(command, MAX_BODY, MIDDLE | flags) + head
     packets = _fill(items, MAX_BODY - len(head))
     last = len(packets) - 1
     parts: list[bytes | memoryview] = []
     for number, (size, body) in enumerate(packets):
-        extra = HEAD if number == 0 else TAIL if number == last else MIDDLE
-        parts.append(_PACKET.pack(command, size + len(head), extra | flags))
-        parts.append(head)
+        if 0 < number < last and size + len(head) == MAX_BODY:
+            parts.append(full)
+        else:
+            extra = HEAD if number == 0 else TAIL if number == last else MIDDLE
+            parts.append(_PACKET.pack(command, size + len(head), extra | flags))
+            parts.append(head)
         parts += body
     return b"".join(parts)
 
 
-def _fill(items: Sequence[Item], room: int) -> list[tuple[int, list[bytes | memoryview]]]:
+def _fill(items: Sequence[Item], room: int) -> list[tuple[int, Sequence[bytes | memoryview]]]:
     """Item pieces for each packet, every packet but the last as full as it gets."""
-    packets: list[tuple[int, list[bytes | memoryview]]] = []
+    packets: list[tuple[int, Sequence[bytes | memoryview]]] = []
     pieces: list[bytes | memoryview] = []
     used = 0
+    whole = room - ITEM_HEADER_BYTES
     for identity, body in items:
         view = memoryview(body)
         at = 0
         while True:
+            if not used and len(body) - at > whole:  # most of a long item: packets of nothing else
+                header = _ITEM.pack(identity, whole)
+                end = at + (len(body) - at - 1) // whole * whole
+                packets += [(room, (header, view[i : i + whole])) for i in range(at, end, whole)]
+                at = end
             space = room - used - ITEM_HEADER_BYTES
             if space <= 0 and (used or at < len(body)):
                 packets.append((used, pieces))
