@@ -64,6 +64,49 @@ def test_what_a_turn_sends_leaves_with_one_write_a_link() -> None:
     on_loop(test)
 
 
+def test_what_goes_to_many_at_once_keeps_each_link_s_order() -> None:
+    async def test() -> None:
+        role = Memory()
+        host, port = lines_host(role)
+        peers = [await dial(port) for _ in range(4)]
+        await until(lambda: len(role.links) == 4, "four links")
+        links = role.links.copy()
+        first, second = host.together(links), host.together(links[:2])
+        writes: list[int] = []
+
+        def count(write: Callable[[bytes], None], data: bytes) -> None:
+            writes.append(len(data))
+            write(data)
+
+        for link in links:
+            assert isinstance(link, StreamLink)
+            link._write = partial(count, link._write)
+            link._encode = bytes.swapcase if link is links[3] else None  # as a browser's has
+        links[3].send(b"0")
+        first.send(b"a")
+        first.send(b"b")
+        assert [link.backlog for link in links] == [2, 2, 2, 3]
+        links[0].send(b"c")  # leaves, and is sent to alone from here on
+        first.send(b"d")
+        second.send(b"e")
+        links[2].close()
+        first.send(b"f")
+        for (reader, _), expected in zip(
+            peers, [b"abcdef", b"abdef", b"abd", b"0ABDF"], strict=True
+        ):
+            assert await reader.readexactly(len(expected)) == expected
+        assert sorted(writes) == [3, 5, 5, 6]
+        first.send(b"g")  # the next turn
+        for reader, _ in (peers[0], peers[1], peers[3]):
+            assert (await reader.readexactly(1)).lower() == b"g"
+        assert await peers[2][0].read() == b""
+        for _, writer in peers:
+            writer.close()
+        host.stop()
+
+    on_loop(test)
+
+
 def test_a_stuck_reader_is_lost_at_its_limit_and_costs_the_others_nothing() -> None:
     async def test() -> None:
         bounds = Bounds(high_water=64 << 10, low_water=16 << 10, backlog=1 << 20)

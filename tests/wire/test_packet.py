@@ -161,3 +161,40 @@ def test_any_bytes_give_messages_or_a_typed_error(data: bytes, cuts: list[int]) 
 def test_whole_chunks_are_not_copied() -> None:
     data = encode(packet.PUSH, [(2, b"x" * 9000)], key=(KEY, ID))
     assert PacketStream().receive(data)[0] is data
+
+
+parts = st.sampled_from(
+    [packet.HEAD, packet.MIDDLE, packet.TAIL, packet.MIDDLE | packet.TAIL, packet.SINGLE]
+)
+some_items = st.lists(
+    st.tuples(st.sampled_from([KEY, 1, 2]), st.sampled_from([b"", b"a" * 12, b"b" * 12])),
+    max_size=3,
+)
+raw_packets = st.builds(
+    lambda command, extra, redirected, pairs, times: (
+        _raw(command, extra | redirected, pairs),
+        times,
+    ),
+    st.sampled_from([packet.PUSH, packet.STATUS, packet.ACK, 9]),
+    parts,
+    st.sampled_from([0, packet.REDIRECTED]),
+    some_items | some_items.map(lambda pairs: [(KEY, b"a" * 12), *pairs]),
+    st.integers(1, 4),
+)
+
+
+def _raw(command: int, extra: int, pairs: list[tuple[int, bytes]]) -> bytes:
+    body = b"".join([struct.pack(">BH", i, len(one)) + one for i, one in pairs])
+    return struct.pack(">BHB", command, len(body), extra) + body
+
+
+@given(st.lists(raw_packets, max_size=12), st.integers(20, 200))
+def test_packets_in_one_run_mean_what_they_mean_one_by_one(
+    pieces: list[tuple[bytes, int]], most: int
+) -> None:
+    packets = [one for one, times in pieces for _ in range(times)]
+    together, apart = Assembler(KEY, max_message=most), Assembler(KEY, max_message=most)
+    expected = [message for one in packets for message in apart.receive(one, 0.0)]
+    assert together.receive(b"".join(packets), 0.0) == expected
+    assert together.take() == apart.take()
+    assert (together.held, len(together)) == (apart.held, len(apart))
