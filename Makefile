@@ -5,8 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ONLY   ?=
 ARGS   ?=
-# Test processes at once; one file's tests stay in one of them, so they may share a fixture.
+# Test processes at once; one file's tests stay in one of them, so they may share a fixture. Files are
+# begun in the order of tests/conftest.py.
 JOBS   ?= 2
+SHARED := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # What tests talk to beside Python; the Debian package has the program's name.
 PROGRAMS := serf chromium
@@ -35,7 +37,7 @@ demo: $(READY) ## set up everything and run the main job
 
 test: $(READY) debian lint ## set up everything and pass the tests
 	@sh scripts/need_java.sh
-	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/pytest $(SHARED) $(ARGS)
 
 lint: $(READY) ## style, types and the one-way arrows between rooms
 	$(BIN)/ruff check .
@@ -63,14 +65,14 @@ build: $(READY) ## a wheel of this checkout, its hot path compiled by mypyc
 compiled: build ## the service plane's tests, on the compiled wheel
 	rm -rf build/compiled && mkdir -p build/compiled
 	$(BIN)/python -m zipfile -e "$$(ls -t dist/homing-*-linux_*.whl | head -n 1)" build/compiled
-	PYTHONPATH=$(CURDIR)/build/compiled COMPILED_FORM=1 $(BIN)/pytest -n $(JOBS) --dist loadfile $(COMPILED)
+	PYTHONPATH=$(CURDIR)/build/compiled COMPILED_FORM=1 $(BIN)/pytest $(SHARED) $(COMPILED)
 
 dist: $(READY) ## the source archive, a wheel made from it, and an archive for Spark's executors
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m scripts.spark_archive dist
 
 nightly: $(READY) debian ## the long runs: more seeds, more events, longer fuzzing
-	HOMING_TEST_PROFILE=nightly $(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
+	HOMING_TEST_PROFILE=nightly $(BIN)/pytest $(SHARED) $(ARGS)
 
 lock: $(READY) ## resolve requirements/dev.lock anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
