@@ -211,3 +211,17 @@ def test_a_second_link_of_the_same_node_replaces_the_first() -> None:
     again = desk.joined("connectors", relay.Hello(C1, b"connector"))
     assert desk.connector.reason == "replaced by a newer link"
     assert numbers(again) == [message_id(1)]
+
+
+def test_a_refused_question_is_refused_in_turn_and_costs_no_parcel() -> None:
+    desk = Desk()
+    desk.push(1, places(client_id(1), C1))
+    desk.connector.take()
+    told = relay.Subscribe(message_id(2), client_id(1), C1, b"default", b"{}")
+    desk.tell(desk.peer, told)
+    assert sent(desk.connector) == [told]
+    desk.tell(desk.connector, relay.Nak(message_id(2), "queue-full disk", C1))
+    assert sent(desk.peer) == [relay.Nak(message_id(2), "queue-full disk", C1)]
+    assert sent(desk.matcher) == []
+    desk.tell(desk.peer, told)  # asked anew
+    assert sent(desk.connector) == [told]

@@ -161,3 +161,19 @@ def test_a_client_that_comes_back_stays() -> None:
     assert desk.ids(link) == [1, 2]
     assert desk.connector.durable[client_id(1)].move is None
     assert relay.Ack(claim.message_id) in desk.sent()
+
+
+def test_a_full_disk_refuses_a_subscription_that_moves_here() -> None:
+    desk = Desk()
+    desk.auth(1, **DURABLE)
+    told = relay.Subscribe(message_id(1), client_id(1), NODE, b"default", b'{"n":{"use":2}}')
+    desk.port.full = True
+    desk.connector.receive(desk.dispatcher, told.encode(), desk.now)
+    [refusal] = desk.sent()
+    assert isinstance(refusal, relay.Nak)
+    assert (refusal.message_id, refusal.connector) == (message_id(1), NODE)
+    assert refusal.reason.startswith("queue-full")
+    desk.port.full = False
+    desk.connector.receive(desk.dispatcher, told.encode(), desk.now)
+    desk.settle()
+    assert desk.connector.durable[client_id(1)].names == ("default",)

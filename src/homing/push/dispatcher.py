@@ -216,6 +216,10 @@ class Dispatcher(PacketRole):
     def _refused(self, link: Link, nak: relay.Nak) -> None:
         """The next node refuses: so do we, for all that connector is owed; nothing is kept."""
         connector = nak.connector or self.peers[link].node
+        asked = self._confirming.pop(nak.message_id, None) if link not in self._matchers else None
+        if asked is not None:  # a subscription that moves with its session
+            asked[0].send(relay.Nak(nak.message_id, nak.reason, connector).encode())
+            return
         outbox = self.outboxes.pop(connector, None)
         for parcel in outbox or ():
             for source in [link for link in parcel.sources if link in self.peers]:

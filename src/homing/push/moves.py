@@ -123,8 +123,10 @@ class Moves:
             return
         try:
             ours = connector.subscribe(session, name, parse_fields(change.fields), now)
-        except DiskFull:
-            return  # it will be told again
+        except DiskFull as error:
+            reason = f"queue-full {error}"
+            link.send(relay.Nak(change.message_id, reason, connector.node).encode())
+            return
         except SubscriptionError:
             link.send(relay.Ack(change.message_id).encode())
             return
