@@ -225,3 +225,16 @@ def test_a_refused_question_is_refused_in_turn_and_costs_no_parcel() -> None:
     assert sent(desk.matcher) == []
     desk.tell(desk.peer, told)  # asked anew
     assert sent(desk.connector) == [told]
+
+
+def test_a_visit_is_told_to_all_other_connectors_and_not_answered() -> None:
+    desk = Desk()
+    third = desk.joined("connectors", relay.Hello(C3, b"connector"))
+    for link in (third, desk.peer, desk.matcher):
+        link.take()
+    visit = relay.Claim(message_id(1), client_id(1), C1, 5, durable=False)
+    desk.tell(desk.connector, visit)
+    assert sent(third) == sent(desk.peer) == [visit]
+    desk.tell(desk.peer, relay.Claim(message_id(2), client_id(1), C2, 6, durable=False))
+    assert [len(sent(link)) for link in (third, desk.connector, desk.peer)] == [1, 1, 0]
+    assert sent(desk.matcher) == []

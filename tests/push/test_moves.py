@@ -177,3 +177,33 @@ def test_a_full_disk_refuses_a_subscription_that_moves_here() -> None:
     desk.connector.receive(desk.dispatcher, told.encode(), desk.now)
     desk.settle()
     assert desk.connector.durable[client_id(1)].names == ("default",)
+
+
+def test_a_client_without_a_durable_session_is_at_one_connector() -> None:
+    desk = Desk()
+    link = desk.visit()
+    desk.say(link, b"auth", desk.credentials(1))
+    [visit] = desk.sent()
+    assert visit == relay.Claim(
+        visit.message_id,  # type: ignore[union-attr]
+        *(client_id(1), NODE, int(EPOCH * 1e6)),
+        durable=False,
+    )
+    for later, heard in ((-1.0, []), (1.0, ["Status(-replaced)"])):
+        stamp = int((EPOCH + later) * 1e6)
+        other = relay.Claim(message_id(900), client_id(1), OTHER, stamp, durable=False)
+        desk.connector.receive(desk.dispatcher, other.encode(), desk.now)
+        assert [str(one) for one in desk.heard(link)] == heard
+    assert desk.sent() == []  # a visit is not answered
+    assert client_id(1) not in desk.connector.sessions
+
+
+def test_a_visit_elsewhere_leaves_a_durable_session_where_it_is() -> None:
+    desk, link = owing(2)
+    desk.sent()
+    stamp = int((EPOCH + desk.now + 1) * 1e6)
+    visit = relay.Claim(message_id(900), client_id(1), OTHER, stamp, durable=False)
+    desk.connector.receive(desk.dispatcher, visit.encode(), desk.now)
+    assert [str(one) for one in desk.heard(link)] == ["Status(-replaced)"]
+    assert desk.sent() == []
+    assert desk.ids(desk.auth_resumed(1)) == [1, 2]

@@ -89,6 +89,9 @@ def test_a_claim_and_a_push_that_moves_byte_by_byte() -> None:
     items += b"\x0d\x00\x01\x02" + b"\x06\x00\x08\x00\x05\xf5\xe1\x00\x00\x00\x00"
     assert data == b"\x08" + len(items).to_bytes(2, "big") + b"\x01" + items
     assert [relay.decode(m) for m in messages(data)] == [claim]
+    visit = relay.Claim(MSG, CLIENT_A, C1, 0x0005F5E100000000, durable=False)
+    assert visit.encode() == data.replace(b"\x0d\x00\x01\x02", b"\x0d\x00\x01\x03")
+    assert [relay.decode(m) for m in messages(visit.encode())] == [visit]
     push = relay.Push(MSG, b"p", CLIENT_A + C1, b"{}", first=True, moved=True)
     assert push.encode().endswith(b"\x13\x00\x01\x01\x14\x00\x01\x01")
     assert [relay.decode(m) for m in messages(push.encode())] == [push]

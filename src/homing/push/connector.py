@@ -169,10 +169,12 @@ class Connector(PacketRole):
         self.sessions[client] = session
         session.resume(visitor.link)
         self.tell(SessionOpened(now, client, session.durable, resumed))
+        session.stamp = int(self.wall() * 1e6)
         if session.durable:
             self.durable[client] = session
-            session.stamp = int(self.wall() * 1e6)
             self.moves.claim(session, now)
+        else:
+            self.moves.announce(session)
 
     def part(self, session: Session, reason: str, now: float) -> None:
         """Its connection is gone; a durable session stays."""

@@ -268,6 +268,13 @@ class Dispatcher(PacketRole):
         peer = self.peers[link]
         if link.plug == "connectors" and claim.connector != peer.node:
             raise Malformed("a connector speaks for itself only")
+        asked = {way for node, way in self.connectors.items() if node != claim.connector}
+        if link.plug == "connectors":
+            asked |= {way for way, at in self.peers.items() if way.plug == "peers" and at.node}
+        if not claim.durable:  # nobody waits for an answer
+            for way in asked:
+                way.send(claim.encode())
+            return
         known = self._homes.pop(claim.client, None)
         if known is not None and known.rank > claim.rank and self._is_elsewhere(known, claim):
             self._homes[claim.client] = known
@@ -277,9 +284,6 @@ class Dispatcher(PacketRole):
         self._homes[claim.client] = claim
         if len(self._homes) > MAX_HOMES:
             del self._homes[next(iter(self._homes))]
-        asked = {way for node, way in self.connectors.items() if node != claim.connector}
-        if link.plug == "connectors":
-            asked |= {way for way, at in self.peers.items() if way.plug == "peers" and at.node}
         self._ask(link, asked, claim)
 
     def _is_elsewhere(self, known: relay.Claim, claim: relay.Claim) -> bool:

@@ -109,9 +109,15 @@ class Moves:
             if session.move is None:
                 link.send(self._claim_of(session).encode())
 
+    def announce(self, session: Session) -> None:
+        """A client without a durable session was let in: elsewhere it is there no more."""
+        image = self._claim_of(session).encode()
+        for link in self._dispatchers():
+            link.send(image)
+
     def _claim_of(self, session: Session) -> relay.Claim:
-        connector = self._connector
-        return relay.Claim(connector.new_id(), session.client, connector.node, session.stamp)
+        identity, node = self._connector.new_id(), self._connector.node
+        return relay.Claim(identity, session.client, node, session.stamp, session.durable)
 
     def adopt(self, link: Link, change: relay.Subscribe, now: float) -> None:
         """What the client asked for at its former connector; what it asked for here is newer."""
@@ -176,12 +182,16 @@ class Moves:
     def claimed(self, link: Link, claim: relay.Claim, now: float) -> None:
         """Another connector has the client; it gets the session if it is the later one."""
         node = self._connector.node
-        session = self._connector.durable.get(claim.client)
-        if session is None or claim.connector == node or (session.stamp, node) > claim.rank:
+        session = self._connector.sessions.get(claim.client)
+        if session is not None and (claim.connector == node or (session.stamp, node) > claim.rank):
+            session = None  # it is ours
+        if session is not None and session.link is not None:
+            self._connector.doorway.dismiss(session.link, "replaced", now)
+        if not claim.durable:
+            return
+        if session is None or not session.durable:
             link.send(relay.Ack(claim.message_id).encode())
             return
-        if session.link is not None:
-            self._connector.doorway.dismiss(session.link, "replaced", now)
         move = session.move
         if move is None or move.to != claim.connector:
             self._stay(session)

@@ -45,6 +45,7 @@ LOAD_BYTES: Final = 4
 SYNC_BEGIN: Final = b"\x00"
 SYNC_END: Final = b"\x01"
 CLAIM: Final = b"\x02"
+VISIT: Final = b"\x03"
 
 
 class Hello(Struct, frozen=True):
@@ -175,18 +176,19 @@ class Sync(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """A client of a durable session is at this connector since `time` (unix, µs)."""
+    """A client is at this connector since `time` (unix, µs), and its session with it if durable."""
 
     message_id: bytes
     client: bytes
     connector: bytes
     time: int
+    durable: bool = True
 
     def encode(self) -> bytes:
         items = [
             (CLIENT, self.client),
             (CONNECTOR, self.connector),
-            (PHASE, CLAIM),
+            (PHASE, CLAIM if self.durable else VISIT),
             (TIME, self.time.to_bytes(TIME_BYTES, "big")),
         ]
         return packet.encode(packet.STATUS, items, key=(MESSAGE_ID, self.message_id))
@@ -273,14 +275,15 @@ def _unsubscribe(items: dict[int, bytes]) -> Unsubscribe:
 
 def _status(items: dict[int, bytes]) -> Sync | Claim:
     phase = items.get(PHASE, b"")
-    if phase not in (SYNC_BEGIN, SYNC_END, CLAIM):
-        raise Malformed("a status message here begins or ends a sync, or claims a session")
+    if phase not in (SYNC_BEGIN, SYNC_END, CLAIM, VISIT):
+        raise Malformed("a status message here begins or ends a sync, or claims a client")
     identity = id_of(items)
     connector = _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id")
-    if phase != CLAIM:
+    if phase in (SYNC_BEGIN, SYNC_END):
         return Sync(identity, connector, phase)
     time = int.from_bytes(_sized(items, TIME, TIME_BYTES, "time"), "big")
-    return Claim(identity, _sized(items, CLIENT, ID_BYTES, "client id"), connector, time)
+    client = _sized(items, CLIENT, ID_BYTES, "client id")
+    return Claim(identity, client, connector, time, phase == CLAIM)
 
 
 def id_of(items: dict[int, bytes]) -> bytes:
