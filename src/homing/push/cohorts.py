@@ -45,15 +45,13 @@ class Each:
 class Cohort:
     """Those of a list that are sent to unasked, and the others."""
 
-    __slots__ = ("_sender", "_store", "_version", "others", "room")
+    __slots__ = ("_sender", "others", "room")
 
     def __init__(
-        self, clients: bytes, sessions: Mapping[bytes, Session], store: Store, together: Together
+        self, clients: bytes, sessions: Mapping[bytes, Session], together: Together
     ) -> None:
         self.others: list[bytes] = []
         self.room = ROOM
-        self._store = store
-        self._version = store.changes
         links: list[Link] = []
         for (client,) in each_id(clients):
             session = sessions.get(client)
@@ -63,11 +61,6 @@ class Cohort:
             else:
                 self.others.append(client)
         self._sender = together(links)
-
-    @property
-    def stands(self) -> bool:
-        """Whether it may be used as it is."""
-        return self.room > 0 and self._version == self._store.changes
 
     def send(self, image: bytes) -> list[bytes]:
         """To all who take it unasked; the others, in their order."""
@@ -80,9 +73,8 @@ class Cohorts:
     """Cohorts by their lists."""
 
     def __init__(self, store: Store, together: Together) -> None:
-        self._store = store
+        self._known = store.cohorts
         self._together = together
-        self._known: Popular[Cohort] = Popular()
         self._seen: Popular[bool] = Popular()  # once: most lists never come again
 
     def find(self, clients: bytes, sessions: Mapping[bytes, Session]) -> Cohort | None:
@@ -90,9 +82,9 @@ class Cohorts:
         if len(clients) <= SHORT:
             return None
         cohort = self._known.get(clients)
-        if cohort is not None and cohort.stands:
+        if cohort is not None and cohort.room > 0:
             return cohort
         if cohort is None and not self._seen.get(clients):
             self._seen.keep(clients, True)
             return None
-        return self._known.keep(clients, Cohort(clients, sessions, self._store, self._together))
+        return self._known.keep(clients, Cohort(clients, sessions, self._together))

@@ -36,6 +36,11 @@ class Popular(Generic[Value]):
             self._values[listed] = value
         return value
 
+    def clear(self) -> None:
+        """Forget all."""
+        self._values.clear()
+        self._held = 0
+
     def keep(self, listed: bytes, value: Value) -> Value:
         """Keep a value for a list, instead of what was kept for it."""
         if self._values.pop(listed, None) is None:

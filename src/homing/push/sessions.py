@@ -13,10 +13,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from homing.ports import Link
+from homing.push.popular import Popular
 from homing.push.subscription import Fields, parse_attributes, parse_fields
 from homing.wire import pushed
 
 if TYPE_CHECKING:
+    from homing.push.cohorts import Cohort
     from homing.push.moves import Move
 
 Policy = Literal["spill", "drop-oldest", "disconnect"]
@@ -51,12 +53,12 @@ class Limits(NamedTuple):
 class Store:
     """What all sessions of a connector keep together: the limits, and how much it is."""
 
-    __slots__ = ("changes", "held", "limits")
+    __slots__ = ("cohorts", "held", "limits")
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.held = 0
-        self.changes = 0  # of sessions in cohorts (homing.push.cohorts) that cannot stay there
+        self.cohorts: Popular[Cohort] = Popular()  # gone when a session of one must be asked again
 
     @property
     def full(self) -> bool:
@@ -194,7 +196,7 @@ class Session:
         self.room = 0
         if self.in_cohort:
             self.in_cohort = False
-            self.store.changes += 1
+            self.store.cohorts.clear()
 
     def names_for(self, shared: Shared) -> tuple[str, ...]:
         """Which of its subscriptions a publication satisfies; with one there is no question."""
