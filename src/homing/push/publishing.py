@@ -6,12 +6,13 @@ or the next of the list, all that are open go out again in order, under the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from homing.errors import HomingError, Malformed, QueueFull, Refused, RemoteProtocolError
+from homing.errors import HomingError, QueueFull, Refused
 from homing.ports import Link, Port
-from homing.push.links import BEAT, HEARTBEAT, SILENCE
+from homing.push.calling import Calling
+from homing.push.links import HEARTBEAT, SILENCE
 from homing.wire import publish
 from homing.wire.assembly import Assembler
 from homing.wire.packet import Message
@@ -20,16 +21,17 @@ MAX_OPEN: Final = 65_536
 """Publications not acknowledged: a second of the fastest publisher."""
 MAX_OPEN_BYTES: Final = 256 << 20
 """The same in bytes."""
-PATIENCE: Final = 2.0
-"""Seconds without a link before the next matcher of the list is tried."""
-PLUG: Final = "matcher"
-NEXT: Final = "next"
 
 Outcome = Callable[[bytes, int | HomingError], None]
 
 
-class Publishing:
+class Publishing(Calling):
     """A homing.ports.Role. Plug: `matcher` (dials)."""
+
+    plug = "matcher"
+    beat = HEARTBEAT
+    silence = SILENCE
+    sign = publish.HEARTBEAT
 
     def __init__(
         self,
@@ -40,19 +42,13 @@ class Publishing:
         token: bytes = b"",
     ) -> None:
         """`outcome(message_id, result)`: how many subscriptions matched, or why it was refused."""
-        self._port = port
+        super().__init__(port, matchers)
         self._ids = ids
-        self._matchers = tuple(matchers)
         self._outcome = outcome
         self._token = token
-        self._at = 0
-        self._link: Link | None = None
         self._assembler = Assembler(publish.MESSAGE_ID)
-        self._heard = 0.0
         self._open: dict[bytes, bytes] = {}
         self._bytes = 0
-        port.connect(PLUG, self._matchers[0])
-        port.later(0.0, BEAT)
 
     def __len__(self) -> int:
         """Publications not acknowledged yet."""
@@ -81,41 +77,17 @@ class Publishing:
             self._link.send(image)
         return identity
 
-    # homing.ports.Role
+    # homing.push.calling
 
-    def opened(self, link: Link, now: float) -> None:
-        self._link = link
-        self._heard = now
+    def greet(self, link: Link) -> None:
         self._assembler = Assembler(publish.MESSAGE_ID)
-        self._port.cancel(NEXT)
         link.send(publish.Hello(self._token).encode())
         for image in self._open.values():
             link.send(image)
 
-    def receive(self, link: Link, message: bytes, now: float) -> None:
-        if link is not self._link:
-            return
-        self._heard = now
-        try:
-            for one in self._assembler.receive(message, now):
-                self._one(one)
-        except (RemoteProtocolError, Malformed) as error:
-            link.close(str(error))
-            self.closed(link, now)
-
-    def closed(self, link: Link, now: float) -> None:
-        if link is self._link:
-            self._link = None
-            self._port.later(now + PATIENCE, NEXT)
-
-    def wake(self, key: Hashable, now: float) -> None:
-        if key == NEXT and self._link is None:
-            self._next(now)
-        elif key == BEAT:
-            self._beat(now)
-
-    def journaled(self, number: int, now: float) -> None:
-        """A publisher keeps no journal."""
+    def take(self, message: bytes, now: float) -> None:
+        for one in self._assembler.receive(message, now):
+            self._one(one)
 
     def _one(self, message: Message) -> None:
         typed = publish.from_matcher(message)
@@ -134,22 +106,3 @@ class Publishing:
         if image is not None:
             self._bytes -= len(image)
             self._outcome(identity, result)
-
-    def _beat(self, now: float) -> None:
-        self._port.later(now + HEARTBEAT, BEAT)
-        link = self._link
-        if link is None:
-            self._port.later(now + PATIENCE, NEXT)
-        elif now - self._heard > SILENCE:
-            link.close("silent for too long")
-            self.closed(link, now)
-        else:
-            link.send(publish.HEARTBEAT)
-
-    def _next(self, now: float) -> None:
-        """Nobody answers here: try the next one, in turn."""
-        if len(self._matchers) > 1:
-            self._port.disconnect(PLUG, self._matchers[self._at])
-            self._at = (self._at + 1) % len(self._matchers)
-            self._port.connect(PLUG, self._matchers[self._at])
-        self._port.later(now + PATIENCE, NEXT)

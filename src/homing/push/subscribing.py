@@ -8,14 +8,14 @@ has seen already is recognised by its id and only acknowledged once more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
-from homing.errors import Denied, HomingError, Malformed, RemoteProtocolError
+from homing.errors import Denied, HomingError, Malformed
 from homing.ports import Link, Port
-from homing.push.links import BEAT
+from homing.push.calling import Calling
 from homing.push.sessions import DEFAULT
 from homing.push.subscription import Fields, describe_field
 from homing.wire import pushed
@@ -25,20 +25,21 @@ BEAT_SECONDS: Final = 25.0
 """Below the 30 s at which mobile carriers drop idle flows."""
 SILENCE_SECONDS: Final = 60.0
 """Two heartbeats unanswered."""
-PATIENCE: Final = 2.0
-"""Seconds without a link before the next connector of the list is tried."""
 MAX_SEEN: Final = 65_536
 """Ids remembered to recognise what comes again: more than a session can be owed."""
-PLUG: Final = "connector"
-NEXT: Final = "next"
 
 Credentials = Callable[[], pushed.Auth]
 Arrival = Callable[[pushed.Push | pushed.Gap], None]
 Settled = Callable[[HomingError | None], None]
 
 
-class Subscribing:
+class Subscribing(Calling):
     """A homing.ports.Role. Plug: `connector` (dials)."""
+
+    plug = "connector"
+    beat = BEAT_SECONDS
+    silence = SILENCE_SECONDS
+    sign = HEARTBEAT
 
     def __init__(
         self,
@@ -51,23 +52,17 @@ class Subscribing:
         failed: Settled | None = None,
     ) -> None:
         """`arrival`: called for each push and gap. `failed`: auth was refused."""
-        self._port = port
-        self._connectors = tuple(connectors)
+        super().__init__(port, connectors)
         self._credentials = credentials
         self._arrival = arrival
         self._auto_ack = auto_ack
         self._failed = failed
-        self._at = 0
-        self._link: Link | None = None
         self._answers = AnswerStream()
-        self._heard = 0.0
         self._welcome = False
         self._durable = False
         self._due: deque[Settled | None] = deque()  # commands waiting for their answer
         self._fields: dict[str, Fields] = {}
         self._seen: dict[str, bool] = {}  # id -> acknowledged
-        port.connect(PLUG, self._connectors[0])
-        port.later(0.0, BEAT)
 
     @property
     def welcome(self) -> bool:
@@ -101,53 +96,33 @@ class Subscribing:
         elif settled is not None:
             self._due.append(settled)
 
-    # homing.ports.Role
+    # homing.push.calling
 
-    def opened(self, link: Link, now: float) -> None:
-        self._link = link
-        self._heard = now
+    def greet(self, link: Link) -> None:
         self._answers = AnswerStream()
-        self._port.cancel(NEXT)
         auth = self._credentials()
         self._durable = auth.ack
         link.send(command([b"auth", msgspec.json.encode(auth)]))
 
-    def receive(self, link: Link, message: bytes, now: float) -> None:
-        if link is not self._link:
-            return
-        self._heard = now
-        try:
-            for answer in self._answers.receive(message):
-                if isinstance(answer, Status):
-                    self._status(answer, now)
-                else:
-                    self._pushed(pushed.decode(answer))
-        except (RemoteProtocolError, Malformed) as error:
-            link.close(str(error))
-            self.closed(link, now)
+    def take(self, message: bytes, now: float) -> None:
+        for answer in self._answers.receive(message):
+            if isinstance(answer, Status):
+                self._status(answer)
+            else:
+                self._pushed(pushed.decode(answer))
 
     def closed(self, link: Link, now: float) -> None:
         if link is self._link:
-            self._link = None
             self._welcome = False
-            self._port.later(now + PATIENCE, NEXT)
-
-    def wake(self, key: Hashable, now: float) -> None:
-        if key == NEXT and self._link is None:
-            self._next(now)
-        elif key == BEAT:
-            self._beat(now)
-
-    def journaled(self, number: int, now: float) -> None:
-        """A subscriber keeps no journal."""
+        super().closed(link, now)
 
     # Inside
 
-    def _status(self, answer: Status, now: float) -> None:
+    def _status(self, answer: Status) -> None:
         if answer.text == "h" or self._link is None:
             return
         if not self._welcome:
-            self._authenticated(answer, now)
+            self._authenticated(answer)
         elif answer.text in ("replaced", "keepalive", "slow consumer"):
             return  # the connector closes; what follows is a reconnect
         elif self._due:
@@ -155,7 +130,7 @@ class Subscribing:
             if settled is not None:
                 settled(None if answer.ok else Malformed(answer.text))
 
-    def _authenticated(self, answer: Status, now: float) -> None:
+    def _authenticated(self, answer: Status) -> None:
         if not answer.ok:
             self.refused(Denied(answer.text))
             return
@@ -192,25 +167,6 @@ class Subscribing:
         self._arrival(arrived)
         if isinstance(arrived, pushed.Push) and self._durable and self._auto_ack:
             self.acknowledge(arrived.id)
-
-    def _beat(self, now: float) -> None:
-        self._port.later(now + BEAT_SECONDS, BEAT)
-        link = self._link
-        if link is None:
-            self._port.later(now + PATIENCE, NEXT)
-        elif now - self._heard > SILENCE_SECONDS:
-            link.close("silent for too long")
-            self.closed(link, now)
-        else:
-            link.send(HEARTBEAT)
-
-    def _next(self, now: float) -> None:
-        """Nobody answers here: try the next one, in turn."""
-        if len(self._connectors) > 1:
-            self._port.disconnect(PLUG, self._connectors[self._at])
-            self._at = (self._at + 1) % len(self._connectors)
-            self._port.connect(PLUG, self._connectors[self._at])
-        self._port.later(now + PATIENCE, NEXT)
 
 
 def _subscribe(name: str, fields: Fields) -> list[bytes]:

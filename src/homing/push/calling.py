@@ -1,0 +1,97 @@
+"""A client's one link: to the first of a list of nodes that answers, for as long as it does.
+
+Base of homing.push.publishing and homing.push.subscribing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Final
+
+from homing.errors import Malformed, RemoteProtocolError
+from homing.ports import Link, Port
+from homing.push.links import BEAT
+
+PATIENCE: Final = 2.0
+"""Seconds without a link before the next node of the list is tried."""
+NEXT: Final = "next"
+
+
+class Calling(ABC):
+    """A homing.ports.Role with one plug, on which it dials."""
+
+    plug: str
+    beat: float
+    """Seconds between two signs of life."""
+    silence: float
+    """Seconds without one of the other's after which the link is given up."""
+    sign: bytes
+
+    def __init__(self, port: Port, endpoints: Sequence[str]) -> None:
+        self._port = port
+        self._endpoints = tuple(endpoints)
+        self._at = 0
+        self._link: Link | None = None
+        self._heard = 0.0
+        port.connect(self.plug, self._endpoints[0])
+        port.later(0.0, BEAT)
+
+    @abstractmethod
+    def greet(self, link: Link) -> None:
+        """A new link: say who we are, and again what matters."""
+
+    @abstractmethod
+    def take(self, message: bytes, now: float) -> None:
+        """Something came over the link; raises what ends it."""
+
+    # homing.ports.Role
+
+    def opened(self, link: Link, now: float) -> None:
+        self._link = link
+        self._heard = now
+        self._port.cancel(NEXT)
+        self.greet(link)
+
+    def receive(self, link: Link, message: bytes, now: float) -> None:
+        if link is not self._link:
+            return
+        self._heard = now
+        try:
+            self.take(message, now)
+        except (RemoteProtocolError, Malformed) as error:
+            link.close(str(error))
+            self.closed(link, now)
+
+    def closed(self, link: Link, now: float) -> None:
+        if link is self._link:
+            self._link = None
+            self._port.later(now + PATIENCE, NEXT)
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key == NEXT and self._link is None:
+            self._next(now)
+        elif key == BEAT:
+            self._beat(now)
+
+    def journaled(self, number: int, now: float) -> None:
+        """A client keeps no journal."""
+
+    def _beat(self, now: float) -> None:
+        self._port.later(now + self.beat, BEAT)
+        link = self._link
+        if link is None:
+            self._port.later(now + PATIENCE, NEXT)
+        elif now - self._heard > self.silence:
+            link.close("silent for too long")
+            self.closed(link, now)
+        else:
+            link.send(self.sign)
+
+    def _next(self, now: float) -> None:
+        """Nobody answers here: try the next one, in turn."""
+        if len(self._endpoints) > 1:
+            self._port.disconnect(self.plug, self._endpoints[self._at])
+            self._at = (self._at + 1) % len(self._endpoints)
+            self._port.connect(self.plug, self._endpoints[self._at])
+        self._port.later(now + PATIENCE, NEXT)
