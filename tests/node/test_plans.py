@@ -86,7 +86,7 @@ async def followed(path: Path) -> None:
 
 async def until_epoch(role: Matcher, epoch: int) -> None:
     async with asyncio.timeout(30):
-        while (role.table.coming or role.table.newest.plan).epoch != epoch:  # noqa: ASYNC110
+        while role.table.newest.plan.epoch != epoch:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

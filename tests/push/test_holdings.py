@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,21 +128,35 @@ def test_the_old_plan_answers_until_the_new_one_is_held() -> None:
     table.settle(informed=True)
     table.know([C1])
     sync(table, C1, (1, LOW), (2, HIGH))
-    assert table.follow(TILED)
-    assert not table.follow(TILED)
+    assert table.follow(TILED, {})
+    assert not table.follow(TILED, {})
     table.place(ring, [C1], informed=True)
     assert table.here({"n": 9}) == (1, client_id(2) + C1)
     sync(table, C1, (1, LOW), (2, HIGH))
     table.settle(informed=True)
-    newest = Plan(3, EVERYWHERE.trees)
-    assert table.follow(newest)  # its turn comes when the old plan is done with
     assert [share.plan.epoch for share in table.shares] == [0, 1]
-    assert not table.follow(Plan(2, EVERYWHERE.trees))
+    assert not table.follow(Plan(0, TILED.trees), {})
     assert table.review(ring, {})
-    assert [share.plan.epoch for share in table.shares] == [1, 3]
+    assert [share.plan.epoch for share in table.shares] == [1]
     assert table.here({"n": 9}) == (1, client_id(2) + C1)
-    assert table.follow(Plan(4, TILED.trees))  # of the third nothing is held yet
+    assert table.follow(Plan(3, EVERYWHERE.trees), {})
+    assert table.follow(Plan(4, TILED.trees), {})  # of the third nothing is held yet
     assert [share.plan.epoch for share in table.shares] == [1, 4]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_of_two_plans_the_one_that_answers_stays_when_a_third_comes(complete: bool) -> None:
+    table = Holdings(NODES[0], Oracle)
+    table.place(None, [], informed=True)
+    table.settle(informed=True)
+    table.follow(TILED, {})
+    table.place(Ring(NODES), [], informed=True)
+    table.settle(informed=True)
+    name, held = table.newest.name, table.newest.held
+    assert 0 < len(held) < len(TILED.tiles)
+    told = {(name, tile): {NODES[1]} for tile in set(TILED.tiles) - held} if complete else {}
+    assert table.follow(Plan(3, EVERYWHERE.trees), told)
+    assert [share.plan.epoch for share in table.shares] == [1 if complete else 0, 3]
 
 
 def test_a_restart_trusts_its_journal_for_what_it_held_and_no_more() -> None:

@@ -1,8 +1,9 @@
 """Every subscription a matcher holds, under the placement plan it follows and the one before. Pure.
 
 A matcher follows one plan, and two while the fabric moves from one to the next: the older
-answers until every tile of the newer is held by enough matchers. A still newer plan waits until
-that is over. What connectors tell goes into the shares of both.
+answers until every tile of the newer is held by enough matchers. When a still newer plan comes
+before that, the one of the two that is less of use is given up. What connectors tell goes into
+the shares of both.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ class Holdings:
         self._me = me
         self._make_index = make_index
         self.shares = [Share(plan, make_index)]
-        self.coming: Plan | None = None  # newer still; its turn comes when two became one
         self.connectors: dict[bytes, None] = {}  # all that are known, reachable or not
 
     def __len__(self) -> int:
@@ -115,19 +115,18 @@ class Holdings:
 
     # Plans and tiles
 
-    def follow(self, plan: Plan) -> bool:
-        """Follow a plan from now on if it is newer; whether we do, or will."""
-        waiting = self.coming or self.newest.plan
-        if name_of(plan) <= name_of(waiting):
+    def follow(self, plan: Plan, told: Told) -> bool:
+        """Follow a plan from now on if it is newer; whether we do."""
+        if name_of(plan) <= self.newest.name:
             return False
-        useful = [share for share in self.shares if share.held or share.remembered]
-        if len(useful) >= MAX_SHARES:
-            self.coming = plan
-            return True
+        kept = [share for share in self.shares if share.held or share.remembered]
+        if len(kept) >= MAX_SHARES:
+            # Who waited for one plan to be complete might wait for ever: others go on to the next.
+            kept = kept[-1:] if self._is_answered(kept[-1], told) else kept[:1]
         for share in self.shares:
-            if share not in useful:  # nobody counts on it
+            if share not in kept:
                 share.close()
-        self.shares = [*useful, Share(plan, self._make_index)]
+        self.shares = [*kept, Share(plan, self._make_index)]
         return True
 
     def place(self, ring: Ring | None, there: Collection[bytes], informed: bool) -> bool:
@@ -172,9 +171,6 @@ class Holdings:
         if len(self.shares) > 1 and self._is_everywhere_held(self.newest, ring, told):
             self.shares.pop(0).close()
             less = True
-            if self.coming is not None:
-                self.shares.append(Share(self.coming, self._make_index))
-                self.coming = None
         for share in self.shares:
             spare = {t for t in share.held - share.wanted if self._is_owned(share, t, ring, told)}
             if spare:
@@ -193,6 +189,9 @@ class Holdings:
             len(told.get((share.name, tile), ())) + (tile in share.held) >= copies
             for tile in share.plan.tiles
         )
+
+    def _is_answered(self, share: Share, told: Told) -> bool:
+        return all(tile in share.held or told.get((share.name, tile)) for tile in share.plan.tiles)
 
     def _is_owned(self, share: Share, tile: Tile, ring: Ring, told: Told) -> bool:
         holders = told.get((share.name, tile), set())

@@ -90,7 +90,7 @@ class Matcher(OwingRole):
         self._now = 0.0  # of the call being served, for events told from inside
         self._recover(recovered)
         if plan is not None:
-            self.table.follow(plan)
+            self.table.follow(plan, {})
         self.dial("dispatchers", unnamed(dispatchers or ()))
         self.dial("ring", unnamed(matchers))
         if dispatchers is None:  # until `meet` nobody knows whom to wait for

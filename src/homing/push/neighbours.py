@@ -203,7 +203,7 @@ class Neighbours:
 
     def follow(self, plan: Plan, now: float) -> bool:
         """Follow a newer plan, and pass it on; False if ours is as new."""
-        if not self._matcher.table.follow(plan):
+        if not self._matcher.table.follow(plan, self._told):
             return False
         self._matcher.place(None, now)
         self._matcher.port.later(now + STEADY, PLACE)
@@ -247,7 +247,7 @@ class Neighbours:
 
     def _status(self, *, plan: bool) -> bytes:
         table = self._matcher.table
-        newest = table.coming or table.newest.plan
+        newest = table.newest.plan
         name = self._me.encode()
         return status.Status(
             name,

@@ -45,7 +45,7 @@ def explore(scenario: Scenario, seeds: Iterable[int], plan: Planner | None = Non
         faults = _plan(seed, plan)
         try:
             scenario(seed, faults)
-        except AssertionError:
+        except Exception:
             smallest = faults if chosen else shrink(scenario, seed, faults)
             scenario(seed, smallest)  # fails again, telling the smaller story
             raise
@@ -75,7 +75,7 @@ def fails(scenario: Scenario, seed: int, plan: FaultPlan) -> bool:
     """Whether the scenario fails under this plan."""
     try:
         scenario(seed, plan)
-    except AssertionError:
+    except Exception:
         return True
     return False
 
