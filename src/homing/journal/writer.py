@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -105,7 +104,7 @@ class Journal:
         self._interval = interval
         self._clock = clock or SystemClock()
         self._lost_since = 0.0
-        self._pending: deque[Event] = deque()
+        self._pending: list[Event] = []
         self._bulk_in = 0  # written by the loop only
         self._bulk_out = 0  # written by the thread only
         self._owed = False
@@ -239,7 +238,9 @@ class Journal:
     def _commit(self) -> bool:
         """Write one group, as often as it takes; False if closing and it cannot be."""
         size = min(len(self._pending), GROUP_EVENTS)
-        group = self._in_hand = [self._pending.popleft() for _ in range(size)]
+        # The loop appends meanwhile: each of these steps is one the interpreter does not divide.
+        group = self._in_hand = self._pending[:size]
+        del self._pending[:size]
         if not self._write(group):
             return False
         self._in_hand = []

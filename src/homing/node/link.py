@@ -138,7 +138,9 @@ class StreamLink(Link):
             answer = self.codec.take()
             if answer:
                 self._write(answer)
-            if messages:
+            if messages and self._plug.deliver_all is not None:
+                self._plug.deliver_all(self, messages, now)
+            elif messages:
                 deliver = self._deliver
                 for message in messages:
                     if not self.open:  # the role closed it

@@ -1,6 +1,6 @@
 """The dispatch core: every request gets a holder, waits, or is refused, and ends exactly once.
 
-    accept ── idle worker ──► held ──► answered            FINAL goes to the asker, DONE
+    take on ─ idle worker ──► held ──► answered            FINAL goes to the asker, DONE
        │  └── free peer ────► held ──► bounced             to the head of the queue again
        │                       ├─────► lost                likewise, or `worker-lost`
        └── nobody ─► waiting ──┴─────► due                 `timeout` or `no-service`, DONE
@@ -17,13 +17,13 @@ from typing import cast
 
 from homing.service.deadlines import Deadlines
 from homing.service.federation import Federation, Peer
-from homing.service.pending import DONE, HELD, WAITING, Holder, Pending
+from homing.service.pending import DONE, HELD, WAITING, Asker, Holder, Pending
 from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
 from homing.service.worker_pool import Worker
 from homing.wire.mdp_fields import chained
-from homing.wire.mdp_messages import Kind
+from homing.wire.mdp_messages import Kind, Options
 
 FINAL, PARTIAL, FAILED = Kind.FINAL, Kind.PARTIAL, Kind.FAILED
 
@@ -46,6 +46,10 @@ class DispatchCore:
         self.waiting_bytes = 0
         self.draining = False
         self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01))
+        self._max_body = policy.max_body
+        self._max_client_requests = policy.max_client_requests
+        self._max_waiting_bytes = policy.max_waiting_bytes
+        self._peers = federation.peers
         self._hungry: OrderedDict[Service, None] = OrderedDict()
 
     # --- requests come ------------------------------------------------------------------------
@@ -57,13 +61,35 @@ class DispatchCore:
             found = self.services[name] = Service(name, self.policy.of(name))
         return found
 
-    def accept(self, pending: Pending, now: float) -> None:
-        """Take a request on: from here it ends in exactly one answer or refusal."""
-        service, asker = pending.service, pending.asker
+    def take_on(
+        self,
+        asker: Asker,
+        service: Service,
+        data: bytes,
+        envelope: bytes,
+        options: Options | None,
+        now: float,
+        message_id: str = "",
+    ) -> None:
+        """A request for a known service that may be asked for, within the limits.
+
+        Once accepted it ends in exactly one answer or refusal. Every request passes here: what a
+        call of its own would say better is written out where most requests pass.
+        """
+        pending = Pending(asker, service, data, envelope, now, now + service.policy.timeout)
+        if message_id:
+            pending.message_id = message_id
+        if options is not None:
+            self._wish(pending, options, now)
+        if (
+            len(data) > self._max_body
+            or asker.outstanding >= self._max_client_requests
+            or self.draining
+        ):
+            self._turn_away(pending, now)
+            return
         if not self.record.accepted(pending, now):
-            reason = b"queue-full the journal's disk"
-            self.record.refused(pending, reason, now)
-            asker.refuse(pending, reason)
+            self.turn_away(pending, b"queue-full the journal's disk", now)
             return
         service.live += 1
         self.live += 1
@@ -72,13 +98,38 @@ class DispatchCore:
             self._employ(service.idle, pending, now)
         elif self.anyone:
             self._employ(self.anyone, pending, now)
+        elif not self._find(pending, now):
+            return
+        self.deadlines.add(pending)
+
+    def _wish(self, pending: Pending, options: Options, now: float) -> None:
+        pending.priority = options.priority
+        pending.streams = pending.streams or options.partials
+        if options.timeout_ms:
+            pending.deadline = pending.due = now + options.timeout_ms / 1000
+
+    def _turn_away(self, pending: Pending, now: float) -> None:
+        policy = self.policy
+        if self.draining:
+            self.turn_away(pending, b"shutting-down", now)
+        elif len(pending.data) > policy.max_body:
+            self.turn_away(pending, b"too-large over %d bytes" % policy.max_body, now)
         else:
-            peer = None if asker.origin else self.federation.choose(service.name)
+            self.turn_away(pending, b"queue-full of this client", now)
+
+    def turn_away(self, pending: Pending, reason: bytes, now: float) -> None:
+        """Refuse at the door: it was never taken on."""
+        self.record.refused(pending, reason, now)
+        pending.asker.refuse(pending, reason)
+
+    def _find(self, pending: Pending, now: float) -> bool:
+        """Nobody here is idle: a peer, or the queue; False: refused."""
+        if self._peers and not pending.asker.origin:
+            peer = self.federation.choose(pending.service.name)
             if peer is not None:
                 self._repost(peer, pending, now)
-            elif not self._wait(pending, now):
-                return
-        self.deadlines.add(pending)
+                return True
+        return self._wait(pending, now)
 
     def _wait(self, pending: Pending, now: float) -> bool:
         """Queue it, unless that breaks a limit or it is a repost: its origin knows other places."""
@@ -87,17 +138,18 @@ class DispatchCore:
         if pending.asker.origin:
             self._refuse_repost(pending, now)
             return False
+        waiting_bytes = self.waiting_bytes + size
         if (
             service.waiting >= policy.max_waiting
             or service.waiting_bytes + size > policy.max_waiting_bytes
-            or self.waiting_bytes + size > self.policy.max_waiting_bytes
+            or waiting_bytes > self._max_waiting_bytes
         ):
             self.refuse(pending, b"queue-full %d wait" % service.waiting, now)
             return False
         if not service.workers and pending.asker.hears_refusals and not self.served(service):
             pending.due = min(pending.deadline, now + policy.absent_grace)
         service.put(pending)
-        self.waiting_bytes += size
+        self.waiting_bytes = waiting_bytes
         if service.waiting == 1:
             self._hungry[service] = None
         return True
@@ -120,7 +172,12 @@ class DispatchCore:
         worker.room -= 1
         if worker.room:
             pool[worker] = None
-        self._give(worker, pending, now)
+        # As in _give, which is for holders of all kinds.
+        pending.state = HELD
+        pending.holder = worker
+        pending.handed = now
+        pending.attempts += 1
+        worker.hand(pending)
 
     def _repost(self, peer: Peer, pending: Pending, now: float) -> None:
         """Give one of our own clients' requests to a peer."""
@@ -242,6 +299,22 @@ class DispatchCore:
 
     # --- answers come -------------------------------------------------------------------------
 
+    def finish(self, worker: Worker, pending: Pending, data: bytes, now: float) -> None:
+        """`answer` for what nearly all answers are: whole, expected, from a worker of ours.
+
+        The request is HELD by this worker, which has let go of it; no parts of it are kept.
+        """
+        service, asker = pending.service, pending.asker
+        asker.report(pending, FINAL, data)
+        self.record.answered(pending, worker, len(data), now)
+        service.times.observe(now - pending.accepted)
+        pending.state = DONE
+        pending.data = b""
+        service.live -= 1
+        asker.outstanding -= 1
+        self.live -= 1
+        self._freed(worker, now)
+
     def answer(
         self,
         holder: Holder,
@@ -297,7 +370,12 @@ class DispatchCore:
         if service is not None and service.waiting:
             pending = self._next(service, now)
             if pending is not None:
-                self._give(worker, pending, now)  # one for one: its room stays as it is
+                # One for one: its room stays as it is.
+                pending.state = HELD
+                pending.holder = worker
+                pending.handed = now
+                pending.attempts += 1
+                worker.hand(pending)
                 return
         worker.room += 1
         pool[worker] = None

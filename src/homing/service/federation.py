@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from homing.ports import Link
 from homing.service.pending import Holder, Pending
+from homing.wire.mdp import address_head
 from homing.wire.mdp_messages import State
 from homing.wire.mdp_peers import repost_head
 
@@ -39,7 +40,7 @@ class Peer(Holder):
         self._spend(service)
         address = self.keep(pending)
         if self.link is not None:
-            self.link.send(head + address + pending.data)
+            self.link.send(head + address_head(address) + pending.data)
 
     def free(self, service: bytes) -> int:
         """What it could take for a service, as far as is known."""

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from homing.ports import Link
-from homing.wire.mdp import address_head
 from homing.wire.mdp_messages import Kind
 
 if TYPE_CHECKING:
@@ -114,10 +113,11 @@ class Holder(ABC):
         """Take hold of a request and send it."""
 
     def keep(self, pending: Pending) -> bytes:
-        """Note the request under an address that names no other one here; `[address] []`."""
+        """Note the request under an address that names no other one here."""
         address = pending.asker.address(pending)
-        if address in self.held:
+        held = self.held
+        if address in held:
             self.serial += 1
             address += b"~%d" % self.serial
-        self.held[address] = pending
-        return address_head(address)
+        held[address] = pending
+        return address

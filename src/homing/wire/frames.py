@@ -25,7 +25,7 @@ _LONG_HEADER = 9
 
 # Headers of short frames, by length: looking one up is a third of the cost of making it.
 _LAST = [bytes((0, size)) for size in range(SHORT_MAX + 1)]
-_NOT_LAST = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]
+SHORT = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]  # of frames that others follow
 
 
 def pack(frames: Sequence[bytes]) -> bytes:
@@ -41,7 +41,7 @@ def frame(body: bytes, more: bool) -> bytes:
     """One frame with its header."""
     size = len(body)
     if size <= SHORT_MAX:
-        return (_NOT_LAST[size] if more else _LAST[size]) + body
+        return (SHORT[size] if more else _LAST[size]) + body
     return bytes(((MORE if more else 0) | LONG,)) + size.to_bytes(8, "big") + body
 
 
@@ -60,7 +60,7 @@ def prefix(frames: Iterable[bytes]) -> bytes:
     for body in frames:
         size = len(body)
         if size <= SHORT_MAX:
-            out.append(_NOT_LAST[size])
+            out.append(SHORT[size])
             out.append(body)
         else:
             out.append(frame(body, True))
