@@ -50,6 +50,10 @@ class Link(ABC):
     def send(self, message: bytes) -> None:
         """Queue one message; it leaves, in order, at the end of this loop turn."""
 
+    def send_with_others(self, message: bytes) -> None:
+        """Queue one message that may wait for a moment, so that others leave with it."""
+        self.send(message)
+
     @abstractmethod
     def close(self, reason: str = "") -> None:
         """Send what is queued, then close; `closed` is not called for one's own close."""

@@ -147,9 +147,13 @@ class Client0X(MdpClient):
             service.report_0x if kind == FINAL else mdp.report_head(Dialect.D0X, kind, service.name)
         )
         if envelope:
-            link.send(b"".join((SHORT[len(envelope)], envelope, head, data)))
+            image = b"".join((SHORT[len(envelope)], envelope, head, data))
         else:
-            link.send(head + data)
+            image = head + data
+        if service.waiting:
+            link.send_with_others(image)
+        else:
+            link.send(image)
 
     def refuse(self, pending: Pending, reason: bytes) -> None:
         if self.link is not None:
@@ -174,8 +178,14 @@ class Client01(MdpClient):
             return
         if kind != FINAL:
             raise LocalProtocolError("7/MDP has no partial answer")
-        head = pending.service.report_01
-        link.send(frame(envelope, True) + head + data if envelope else head + data)
+        service = pending.service
+        image = service.report_01 + data
+        if envelope:
+            image = frame(envelope, True) + image
+        if service.waiting:
+            link.send_with_others(image)
+        else:
+            link.send(image)
 
     def refuse(self, pending: Pending, reason: bytes) -> None:
         """Silence: the specification has no word for it."""
@@ -193,7 +203,11 @@ class Client02(MdpClient):
 
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         if self.link is not None:
-            self.link.send(mdp.report_head(Dialect.D02, kind, pending.service.name) + data)
+            image = mdp.report_head(Dialect.D02, kind, pending.service.name) + data
+            if pending.service.waiting:
+                self.link.send_with_others(image)
+            else:
+                self.link.send(image)
 
     def refuse(self, pending: Pending, reason: bytes) -> None:
         """Silence: the specification has no word for it."""
