@@ -68,13 +68,13 @@ class Turn:
     def _wait_on(self, busy: bool) -> None:
         self._age += 1
         waiting = self._put_off
-        if busy and self._age < PATIENCE:
-            self._put_off = [link for link in waiting if not link.ripe()]
-            waiting = [link for link in waiting if link.ripe()]
-        else:
-            self._put_off = []
+        self._put_off = []
+        patient = busy and self._age < PATIENCE
         for link in waiting:
-            link.flush()
+            if patient and not link.ripe():
+                self._put_off.append(link)
+            else:
+                link.flush()
         if not self._put_off:
             self._age = 0
         elif not self._called:

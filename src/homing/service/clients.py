@@ -44,9 +44,6 @@ class MdpClient(Asker):
         self._wishes = _NO_IMAGE  # the beginning of its envelope, up to the id
         self._options: Options | None = None  # what that asks for
 
-    def address(self, pending: Pending) -> bytes:
-        return self.name + pending.envelope
-
     def receive(self, image: bytes, now: float) -> None:
         """C1: one request."""
         self.receive_all([image], now)
@@ -59,24 +56,17 @@ class MdpClient(Asker):
         head = self._head
         size = len(head)
         for image in images:
-            if service is None:
-                pass
-            elif image.startswith(head):
-                core.take_on(self, service, image[size:], b"", None, now)
-                continue
-            elif self.enveloped and image[0] == MORE:
-                start = image[1] + 2
-                if image.startswith(head, start):
-                    if image.startswith(self._wishes):
-                        options = self._options
-                    elif start > 2 and not image.startswith(mdp.OPTIONS_MAGIC, 2):
-                        options = None
-                    else:
-                        start = 0
-                    if start:
-                        data, envelope = image[start + size :], image[2:start]
-                        core.take_on(self, service, data, envelope, options, now)
-                        continue
+            start = image[1] + 2 if image[1] and self.enveloped else 0
+            if service is not None and image.startswith(head, start):
+                if not start:
+                    core.take_on(self, service, image[size:], b"", None, now)
+                    continue
+                envelope = image[2:start]
+                plain = not envelope.startswith(mdp.OPTIONS_MAGIC)
+                if image[0] == MORE and (plain or image.startswith(self._wishes)):
+                    options = None if plain else self._options
+                    core.take_on(self, service, image[start + size :], envelope, options, now)
+                    continue
             self._ask(image, now)
             service = None if broker.guards else core.services.get(self._asks)
             head = self._head
@@ -230,12 +220,10 @@ class Origin(Asker):
     def __init__(self, broker: Broker, link: Link) -> None:
         super().__init__(link)
         self._broker = broker
+        self.stem = b""
         self.origin = link.peer
         self._asks = b""  # the service of the last repost that was read
         self._head = _NO_IMAGE  # what stood before its `[client]`
-
-    def address(self, pending: Pending) -> bytes:
-        return pending.envelope
 
     def receive(self, image: bytes, now: float) -> None:
         """B4: one repost; as with clients most begin as the one before did."""

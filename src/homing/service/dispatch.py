@@ -100,7 +100,7 @@ class DispatchCore:
             self._employ(self.anyone, pending, now)
         elif not self._find(pending, now):
             return
-        self.deadlines.add(pending)
+        self.deadlines.fresh.append(pending)
 
     def _wish(self, pending: Pending, options: Options, now: float) -> None:
         pending.priority = options.priority
@@ -270,8 +270,11 @@ class DispatchCore:
 
     def _next(self, service: Service, now: float) -> Pending | None:
         """The next waiting request whose asker is still there."""
+        return self._checked(service, service.take(), now)
+
+    def _checked(self, service: Service, pending: Pending | None, now: float) -> Pending | None:
+        """A request that was taken from its queue, or the next whose asker is still there."""
         while True:
-            pending = service.take()
             if not service.waiting:
                 self._hungry.pop(service, None)
             if pending is None:
@@ -281,6 +284,7 @@ class DispatchCore:
                 return pending
             self.record.refused(pending, b"client-gone", now)
             self._end(pending)
+            pending = service.take()
 
     def _feed(self, worker: Worker, now: float) -> None:
         """Give an any-service worker what waits, the services taking turns."""
@@ -368,7 +372,11 @@ class DispatchCore:
             return
         service = worker.service
         if service is not None and service.waiting:
-            pending = self._next(service, now)
+            pending = service.take()
+            if pending is not None and pending.asker.link is not None and service.waiting:
+                self.waiting_bytes -= len(pending.data)
+            else:
+                pending = self._checked(service, pending, now)
             if pending is not None:
                 # One for one: its room stays as it is.
                 pending.state = HELD

@@ -70,7 +70,7 @@ class Pending:
 class Asker(ABC):
     """Whoever a request came from: a client of some dialect, or the peer that reposted it."""
 
-    __slots__ = ("link", "name", "outstanding")
+    __slots__ = ("link", "name", "outstanding", "stem")
 
     hears_refusals = True
     """Whether the dialect has a NAK; without one a refusal is silence."""
@@ -82,11 +82,8 @@ class Asker(ABC):
     def __init__(self, link: Link) -> None:
         self.link: Link | None = link  # None: gone, answers go nowhere
         self.name = link.peer
+        self.stem = link.peer  # of the addresses that holders see
         self.outstanding = 0
-
-    @abstractmethod
-    def address(self, pending: Pending) -> bytes:
-        """The `[client]` frame that holders see."""
 
     @abstractmethod
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
@@ -114,7 +111,8 @@ class Holder(ABC):
 
     def keep(self, pending: Pending) -> bytes:
         """Note the request under an address that names no other one here."""
-        address = pending.asker.address(pending)
+        identity = pending.message_id
+        address = identity.encode() if identity else pending.asker.stem + pending.envelope
         held = self.held
         if address in held:
             self.serial += 1
