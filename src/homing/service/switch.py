@@ -133,7 +133,7 @@ class Broker:
     def receive_all(self, link: Link, messages: list[bytes], now: float) -> None:
         """All that one chunk brought: what most of it is passes faster together."""
         state = link.state
-        if state.__class__ in _BATCHED:
+        if type(link.state) in _BATCHED:
             state.receive_all(messages, now)
         else:
             for message in messages:
