@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from homing.clock import Clock, SystemClock
 from homing.errors import DiskFull, JournalError
@@ -61,7 +61,7 @@ RETRY_SECONDS = 0.25
 CLOSE_SECONDS = 5.0
 
 # The fields that can be large, for those kinds that have such.
-_BULK: dict[type[Event], Callable[[Any], int]] = {
+_BULK: Final[dict[type[Event], Callable[[Any], int]]] = {
     PublicationAccepted: lambda event: len(event.payload) + len(event.attrs),
     PublicationMatched: lambda event: len(event.clients),
     PublicationTaken: lambda event: len(event.payload) + len(event.attrs) + len(event.clients),
@@ -101,6 +101,7 @@ class Journal:
         self._on_sealed = on_sealed
         self._on_pressure = on_pressure
         self._pressed = False
+        self._pressed_at = PRESSED_EVENTS
         self._interval = interval
         self._clock = clock or SystemClock()
         self._lost_since = 0.0
@@ -131,7 +132,7 @@ class Journal:
         Raises DiskFull for one of PROMISES while the disk takes nothing.
         """
         pending = self._pending
-        if (self.trouble or self.lost or len(pending) >= PRESSED_EVENTS) and not self._admit(event):
+        if (self.trouble or self.lost or len(pending) >= self._pressed_at) and not self._admit(event):
             return 0
         if event.__class__ in _BULK and not self._admit_bulk(event):
             return 0
@@ -168,7 +169,7 @@ class Journal:
             return self._refuse(event, f"the disk is {BACKLOG_EVENTS} events behind")
         if self.lost and not self.trouble:
             self._tell_of_gap()
-        if not self._pressed and len(self._pending) >= PRESSED_EVENTS and self._on_pressure:
+        if not self._pressed and len(self._pending) >= self._pressed_at and self._on_pressure:
             self._pressed = True
             self._on_pressure(True)
         return True
@@ -248,7 +249,7 @@ class Journal:
             self._bulk_out += sum(
                 _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
             )
-        if self._pressed and self._on_pressure and len(self._pending) < PRESSED_EVENTS // 2:
+        if self._pressed and self._on_pressure and len(self._pending) < self._pressed_at // 2:
             self._pressed = False
             self._notify(partial(self._on_pressure, False))
         if self._pending:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from homing.errors import HomingError
 from homing.ports import Link
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from homing.node.plug import Codec, Deliver, Plug
 
 # uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
-FLOOD_BYTES = 256_000
+FLOOD_BYTES: Final = 256_000
 # Messages that share one write well enough: waiting for a ninth saves next to nothing.
-GATHERED = 8
+GATHERED: Final = 8
 # Seconds that a closed link may take to bring its last bytes to the peer.
 LINGER = 5.0
 

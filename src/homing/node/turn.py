@@ -8,11 +8,11 @@ nobody gains from waiting.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 # A busy broker's turn takes 0.1 ms and brings two answers or three: some twenty together, in less
 # time than their requests have stood in line.
-PATIENCE = 8
+PATIENCE: Final = 8
 
 
 class Flushable(Protocol):

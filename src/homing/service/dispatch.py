@@ -13,7 +13,7 @@ peer with most free capacity. Pure: no clocks, no sockets; askers and holders do
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import cast
+from typing import Final, cast
 
 from homing.service.deadlines import Deadlines
 from homing.service.federation import Federation, Peer
@@ -25,7 +25,9 @@ from homing.service.worker_pool import Worker
 from homing.wire.mdp_fields import chained
 from homing.wire.mdp_messages import Kind, Options
 
-FINAL, PARTIAL, FAILED = Kind.FINAL, Kind.PARTIAL, Kind.FAILED
+FINAL: Final = Kind.FINAL
+PARTIAL: Final = Kind.PARTIAL
+FAILED: Final = Kind.FAILED
 
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
 """What a peer may say of a repost that another place could still serve."""
@@ -337,19 +339,19 @@ class DispatchCore:
         if (
             pending is None
             or (service and service != pending.service.name)
-            or (origin is not None and origin != pending.asker.origin and kind != FAILED)
+            or (origin is not None and origin != pending.asker.origin and kind is not FAILED)
         ):
             self.record.orphaned(holder, service, now)
             return
         current = pending.state == HELD and pending.holder is holder
-        if kind == PARTIAL:
+        if kind is PARTIAL:
             if current:
                 self._part(pending, data, now)
             return
         del holder.held[address]
         if not current:
             self.record.orphaned(holder, service, now)
-        elif kind == FINAL:
+        elif kind is FINAL:
             if pending.parts is not None:
                 data = bytes(pending.parts) + data
             pending.asker.report(pending, FINAL, data)

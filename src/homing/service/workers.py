@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from homing.errors import RemoteProtocolError
 from homing.ports import Link
@@ -16,8 +16,8 @@ from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready
 if TYPE_CHECKING:
     from homing.service.switch import Broker
 
-FINAL = Kind.FINAL
-SHORT_FLAGS = bytes((MORE,))
+FINAL: Final = Kind.FINAL
+SHORT_FLAGS: Final = bytes((MORE,))
 """Of a short frame that others follow."""
 
 
@@ -52,20 +52,22 @@ class MdpWorker(Worker):
         size_at = len(reply)  # of the size of `[client]`
         core, held = self._broker.core, self.held
         for place, image in enumerate(images):
-            if image.startswith(reply):
+            # Slices compared: half the cost of `startswith`, which takes its arguments in a tuple.
+            if image[:size_at] == reply:
                 end = size_at + 1 + image[size_at]
                 address = image[size_at + 1 : end]
                 pending = held.get(address)
                 if pending is not None:
                     told = pending.service.told_0x if tells_service else EMPTY
+                    data_at = end + len(told)
                     if (
-                        image.startswith(told, end)
+                        image[end:data_at] == told
                         and pending.state == HELD
                         and pending.parts is None
                         and not (tells_service and pending.asker.origin)
                     ):
                         del held[address]
-                        core.finish(self, pending, image[end + len(told) :], now)
+                        core.finish(self, pending, image[data_at:], now)
                         continue
             elif image == self.heartbeat:
                 continue
@@ -190,9 +192,9 @@ class Worker02(MdpWorker):
             link.send(_WORK_02 + mdp.address_head(address) + pending.data)
 
 
-_SIZE_AT = len(mdp.REPORT_CLOUD) + 1  # of the size of an answer's `[client]`, behind its flags
-_WORK_01 = mdp.work_head(Dialect.D01, b"")
-_WORK_02 = mdp.work_head(Dialect.D02, b"")
+_SIZE_AT: Final = len(mdp.REPORT_CLOUD) + 1  # of the size of an answer's `[client]`, behind its flags
+_WORK_01: Final = mdp.work_head(Dialect.D01, b"")
+_WORK_02: Final = mdp.work_head(Dialect.D02, b"")
 
 WORKERS: dict[Dialect, type[MdpWorker]] = {
     Dialect.D0X: Worker0X,

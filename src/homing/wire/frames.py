@@ -12,20 +12,21 @@ frames it must understand and forwards the rest, untouched, as the slice it arri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from homing.errors import RemoteProtocolError
 
-MORE = 0x01
-LONG = 0x02
-COMMAND = 0x04
+MORE: Final = 0x01
+LONG: Final = 0x02
+COMMAND: Final = 0x04
 
-SHORT_MAX = 255
-_LONG_HEADER = 9
+SHORT_MAX: Final = 255
+_LONG_HEADER: Final = 9
 
 
 # Headers of short frames, by length: looking one up is a third of the cost of making it.
-_LAST = [bytes((0, size)) for size in range(SHORT_MAX + 1)]
-SHORT = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]  # of frames that others follow
+_LAST: Final = [bytes((0, size)) for size in range(SHORT_MAX + 1)]
+SHORT: Final = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]  # of frames that others follow
 
 
 def pack(frames: Sequence[bytes]) -> bytes:

@@ -14,11 +14,13 @@ tiny objects, nor pin big chunks by little pieces.
 
 from __future__ import annotations
 
+from typing import Final
+
 from homing.errors import RemoteProtocolError, TooLargeOnWire
 from homing.wire.frames import COMMAND, LONG, MORE
 
-_SMALL_PIECE = 4096
-_KNOWN_FLAGS = MORE | LONG | COMMAND
+_SMALL_PIECE: Final = 4096
+_KNOWN_FLAGS: Final = MORE | LONG | COMMAND
 
 
 class ImageReader:
