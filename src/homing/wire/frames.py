@@ -25,7 +25,7 @@ _LONG_HEADER: Final = 9
 
 
 # Headers of short frames, by length: looking one up is a third of the cost of making it.
-_LAST: Final = [bytes((0, size)) for size in range(SHORT_MAX + 1)]
+LAST: Final = [bytes((0, size)) for size in range(SHORT_MAX + 1)]
 SHORT: Final = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]  # of frames that others follow
 
 
@@ -42,7 +42,7 @@ def frame(body: bytes, more: bool) -> bytes:
     """One frame with its header."""
     size = len(body)
     if size <= SHORT_MAX:
-        return (SHORT[size] if more else _LAST[size]) + body
+        return (SHORT[size] if more else LAST[size]) + body
     return bytes(((MORE if more else 0) | LONG,)) + size.to_bytes(8, "big") + body
 
 
