@@ -132,7 +132,9 @@ class Journal:
         Raises DiskFull for one of PROMISES while the disk takes nothing.
         """
         pending = self._pending
-        if (self.trouble or self.lost or len(pending) >= self._pressed_at) and not self._admit(event):
+        if (self.trouble or self.lost or len(pending) >= self._pressed_at) and not self._admit(
+            event
+        ):
             return 0
         if event.__class__ in _BULK and not self._admit_bulk(event):
             return 0

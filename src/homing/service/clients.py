@@ -138,10 +138,8 @@ class Client0X(MdpClient):
         head = (
             service.report_0x if kind is FINAL else mdp.report_head(Dialect.D0X, kind, service.name)
         )
-        if envelope:
-            image = b"".join((SHORT[len(envelope)], envelope, head, data))
-        else:
-            image = head + data
+        start = SHORT[len(envelope)] + envelope if envelope else b""
+        image = b"".join((start, head, data))
         if service.waiting:
             link.send_with_others(image)
         else:

@@ -192,7 +192,9 @@ class Worker02(MdpWorker):
             link.send(_WORK_02 + mdp.address_head(address) + pending.data)
 
 
-_SIZE_AT: Final = len(mdp.REPORT_CLOUD) + 1  # of the size of an answer's `[client]`, behind its flags
+_SIZE_AT: Final = (
+    len(mdp.REPORT_CLOUD) + 1
+)  # of the size of an answer's `[client]`, behind its flags
 _WORK_01: Final = mdp.work_head(Dialect.D01, b"")
 _WORK_02: Final = mdp.work_head(Dialect.D02, b"")
 
