@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from homing.node.turn import PATIENCE, Turn
+from homing.node.turn import DOUBT, PATIENCE, Turn
 
 
 class Loop:
@@ -96,3 +96,22 @@ def test_one_that_has_enough_does_not_wait_for_the_others() -> None:
     turn.add(busy)
     loop.turn()
     assert (full.flushes, patient.flushes) == (1, 0)
+
+
+def test_waiting_in_vain_is_not_tried_again_at_once() -> None:
+    loop, busy, patient = Loop(), Tap(), Tap()
+    turn = Turn(loop.call_soon)
+
+    def once() -> int:
+        """How many turns a link that is put off in a busy one waits."""
+        before = patient.flushes
+        turn.put_off(patient)
+        turn.add(busy)
+        turns = 0
+        while patient.flushes == before:
+            loop.turn()
+            turns += 1
+        assert not loop.calls
+        return turns
+
+    assert [once() for _ in range(DOUBT + 2)] == [2, *[1] * DOUBT, 2]

@@ -13,6 +13,9 @@ from typing import Any, Final, Protocol
 # A busy broker's turn takes 0.1 ms and brings two answers or three: some twenty together, in less
 # time than their requests have stood in line.
 PATIENCE: Final = 8
+# Once the loop turned only to find nothing, it is not about to be busy: so many times links that
+# were put off are flushed at once before waiting is tried again.
+DOUBT: Final = 8
 
 
 class Flushable(Protocol):
@@ -32,7 +35,7 @@ class Turn:
     that one turn's reads have caused leaves with one write a link.
     """
 
-    __slots__ = ("_age", "_call_soon", "_called", "_dirty", "_put_off")
+    __slots__ = ("_age", "_call_soon", "_called", "_dirty", "_doubt", "_put_off")
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], Any]) -> None:
         self._call_soon = call_soon
@@ -40,6 +43,7 @@ class Turn:
         self._dirty: list[Flushable] = []
         self._put_off: list[Flushable] = []
         self._age = 0  # turns that the first of those has waited
+        self._doubt = 0
 
     def add(self, link: Flushable) -> None:
         """Flush this link when the turn ends; a link adds itself once a turn."""
@@ -70,6 +74,11 @@ class Turn:
         waiting = self._put_off
         self._put_off = []
         patient = busy and self._age < PATIENCE
+        if not busy and self._age == 2:
+            self._doubt = DOUBT
+        elif self._doubt:
+            self._doubt -= 1
+            patient = False
         for link in waiting:
             if patient and not link.ripe():
                 self._put_off.append(link)

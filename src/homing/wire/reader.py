@@ -72,11 +72,10 @@ class ImageReader:
         while at < size:
             start = at
             try:
-                while at < size:
-                    flags = data[at]
-                    if flags == MORE:
+                while True:
+                    # Most frames are short and have others behind them.
+                    while (flags := data[at]) == MORE:
                         at += data[at + 1] + 2
-                        continue
                     if flags == 0:
                         at += data[at + 1] + 2
                     elif flags < COMMAND:
@@ -91,8 +90,10 @@ class ImageReader:
                         self._check(data, start, at)
                     images.append(data[start:at])
                     start = at
+                    if at == size:
+                        break
             except IndexError:
-                pass  # the chunk ends between a flags byte and its length
+                pass  # the chunk ends between two frames, or inside a header
             if start == size:
                 break
             at = self._walk(data, start, images)
