@@ -305,21 +305,25 @@ class DispatchCore:
 
     # --- answers come -------------------------------------------------------------------------
 
-    def finish(self, worker: Worker, pending: Pending, data: bytes, now: float) -> None:
-        """`answer` for what nearly all answers are: whole, expected, from a worker of ours.
+    def finish(self, holder: Holder, pending: Pending, data: bytes, now: float) -> None:
+        """`answer` for what nearly all answers are: whole, and to a request that is under way.
 
-        The request is HELD by this worker, which has let go of it; no parts of it are kept.
+        It is HELD by this holder, which has let go of it; no parts of an answer are kept.
         """
         service, asker = pending.service, pending.asker
         asker.report(pending, FINAL, data)
-        self.record.answered(pending, worker, len(data), now)
+        self.record.answered(pending, holder, len(data), now)
         service.times.observe(now - pending.accepted)
         pending.state = DONE
         pending.data = b""
         service.live -= 1
         asker.outstanding -= 1
         self.live -= 1
-        self._freed(worker, now)
+        # Not isinstance: asking an abstract class costs every request a quarter microsecond.
+        if holder.__class__ is Peer:
+            self._returned(holder, service, now)
+        else:
+            self._freed(cast(Worker, holder), now)
 
     def answer(
         self,
@@ -354,18 +358,21 @@ class DispatchCore:
         elif kind is FINAL:
             if pending.parts is not None:
                 data = bytes(pending.parts) + data
-            pending.asker.report(pending, FINAL, data)
-            self.record.answered(pending, holder, len(data), now)
-            pending.service.times.observe(now - pending.accepted)
-            self._end(pending)
+                pending.parts = None
+            self.finish(holder, pending, data, now)
+            return
         else:
             self.refuse(pending, data or b"failed", now)
-        # Not isinstance: asking an abstract class costs every request a quarter microsecond.
         if holder.__class__ is Peer:
-            holder.regain(pending.service.name)
-            self.pump(pending.service, now)
+            self._returned(holder, pending.service, now)
         else:
             self._freed(cast(Worker, holder), now)
+
+    def _returned(self, peer: Peer, service: Service, now: float) -> None:
+        """A peer has room again."""
+        peer.regain(service.name)
+        if service.waiting:
+            self.pump(service, now)
 
     def _freed(self, worker: Worker, now: float) -> None:
         """A worker has room again: for what waits, or to idle."""

@@ -11,12 +11,11 @@ from homing.service.worker_pool import Worker
 from homing.wire import mdp
 from homing.wire.frames import MORE, SHORT, SHORT_MAX
 from homing.wire.mdp_fields import EMPTY
-from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready
+from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Ready
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
 
-FINAL: Final = Kind.FINAL
 SHORT_FLAGS: Final = bytes((MORE,))
 """Of a short frame that others follow."""
 
@@ -129,11 +128,17 @@ class Worker0X(MdpWorker):
             end = _SIZE_AT + 1 + image[_SIZE_AT]
             address = image[_SIZE_AT + 1 : end]
             pending = self.held.get(address)
-            if pending is not None and pending.asker.origin:
+            if (
+                pending is not None
+                and pending.state == HELD
+                and pending.parts is None
+                and pending.asker.origin
+            ):
                 told = mdp.cloud_tail(pending.asker.origin, pending.service.name)
-                if image.startswith(told, end):
-                    data = image[end + len(told) :]
-                    self._broker.core.answer(self, address, b"", FINAL, data, now)
+                data_at = end + len(told)
+                if image[end:data_at] == told:
+                    del self.held[address]
+                    self._broker.core.finish(self, pending, image[data_at:], now)
                     return
         super()._read(image, now)
 
