@@ -5,6 +5,7 @@ socket, a clock or a disk. Whoever runs it (the node's shell, the simulator, a t
 
     opened(link, now)             a peer is there and has finished its handshake
     receive(link, message, now)   one whole message from it
+    receive_all(link, messages, now)  every message of a chunk, where a role has such a method
     closed(link, now)             the peer is gone; the link will not be used again
     wake(key, now)                a moment asked for with Port.later has come
     journaled(number, now)        every event up to this number is as durable as configured
@@ -49,6 +50,10 @@ class Link(ABC):
     @abstractmethod
     def send(self, message: bytes) -> None:
         """Queue one message; it leaves, in order, at the end of this loop turn."""
+
+    def send_with_others(self, message: bytes) -> None:
+        """Queue one message that may wait for a moment, so that others leave with it."""
+        self.send(message)
 
     @abstractmethod
     def close(self, reason: str = "") -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from homing.errors import RemoteProtocolError
-from homing.node.link import StreamLink
+from homing.node.link import GATHERED, StreamLink
 from homing.node.plug import Bounds
 from homing.ports import Link
 from tests.node.stage import Memory, dial, echo, lines_host, on_loop, stuck_peer, until
@@ -308,6 +308,37 @@ def test_timers_come_in_order_and_can_be_moved_and_cancelled() -> None:
         await until(lambda: len(role.woken) == 3)
         assert role.woken == ["first", "second", "third"]
         assert host.now() >= now + 0.06
+        host.stop()
+
+    on_loop(test)
+
+
+def test_messages_that_may_wait_leave_in_order_with_what_may_not() -> None:
+    async def test() -> None:
+        role = Memory()
+        host, port = lines_host(role)
+        (near, _), (far, _) = peers = [await dial(port) for _ in range(2)]
+        await until(lambda: len(role.links) == 2)
+        patient, busy = role.links
+        patient.send_with_others(b"one\n")
+        busy.send(b"busy\n")
+        host.turn.flush()
+        assert patient.backlog == 4, "the turn had something else to write"
+        patient.send_with_others(b"two\n")
+        patient.send(b"three\n")
+        host.turn.flush()
+        assert patient.backlog == 0
+        for _ in range(GATHERED):
+            patient.send_with_others(b"more\n")
+        busy.send(b"busy\n")
+        host.turn.flush()
+        assert patient.backlog == 0, "enough for a write of its own"
+        patient.send_with_others(b"last\n")
+        patient.close()
+        assert await near.read() == b"one\ntwo\nthree\n" + GATHERED * b"more\n" + b"last\n"
+        assert await far.readexactly(10) == b"busy\nbusy\n"
+        for _, writer in peers:
+            writer.close()
         host.stop()
 
     on_loop(test)

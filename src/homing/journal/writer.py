@@ -18,12 +18,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from homing.clock import Clock, SystemClock
 from homing.errors import DiskFull, JournalError
@@ -62,7 +61,7 @@ RETRY_SECONDS = 0.25
 CLOSE_SECONDS = 5.0
 
 # The fields that can be large, for those kinds that have such.
-_BULK: dict[type[Event], Callable[[Any], int]] = {
+_BULK: Final[dict[type[Event], Callable[[Any], int]]] = {
     PublicationAccepted: lambda event: len(event.payload) + len(event.attrs),
     PublicationMatched: lambda event: len(event.clients),
     PublicationTaken: lambda event: len(event.payload) + len(event.attrs) + len(event.clients),
@@ -102,10 +101,11 @@ class Journal:
         self._on_sealed = on_sealed
         self._on_pressure = on_pressure
         self._pressed = False
+        self._pressed_at = PRESSED_EVENTS
         self._interval = interval
         self._clock = clock or SystemClock()
         self._lost_since = 0.0
-        self._pending: deque[Event] = deque()
+        self._pending: list[Event] = []
         self._bulk_in = 0  # written by the loop only
         self._bulk_out = 0  # written by the thread only
         self._owed = False
@@ -132,7 +132,9 @@ class Journal:
         Raises DiskFull for one of PROMISES while the disk takes nothing.
         """
         pending = self._pending
-        if (self.trouble or self.lost or len(pending) >= PRESSED_EVENTS) and not self._admit(event):
+        if (self.trouble or self.lost or len(pending) >= self._pressed_at) and not self._admit(
+            event
+        ):
             return 0
         if event.__class__ in _BULK and not self._admit_bulk(event):
             return 0
@@ -169,7 +171,7 @@ class Journal:
             return self._refuse(event, f"the disk is {BACKLOG_EVENTS} events behind")
         if self.lost and not self.trouble:
             self._tell_of_gap()
-        if not self._pressed and len(self._pending) >= PRESSED_EVENTS and self._on_pressure:
+        if not self._pressed and len(self._pending) >= self._pressed_at and self._on_pressure:
             self._pressed = True
             self._on_pressure(True)
         return True
@@ -239,7 +241,9 @@ class Journal:
     def _commit(self) -> bool:
         """Write one group, as often as it takes; False if closing and it cannot be."""
         size = min(len(self._pending), GROUP_EVENTS)
-        group = self._in_hand = [self._pending.popleft() for _ in range(size)]
+        # The loop appends meanwhile: each of these steps is one the interpreter does not divide.
+        group = self._in_hand = self._pending[:size]
+        del self._pending[:size]
         if not self._write(group):
             return False
         self._in_hand = []
@@ -247,7 +251,7 @@ class Journal:
             self._bulk_out += sum(
                 _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
             )
-        if self._pressed and self._on_pressure and len(self._pending) < PRESSED_EVENTS // 2:
+        if self._pressed and self._on_pressure and len(self._pending) < self._pressed_at // 2:
             self._pressed = False
             self._notify(partial(self._on_pressure, False))
         if self._pending:

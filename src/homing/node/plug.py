@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 Deliver = Callable[[Link, bytes, float], None]
+DeliverAll = Callable[[Link, list[bytes], float], None]
 
 
 class Codec(Protocol):
@@ -96,6 +97,7 @@ class Plug(ABC):
         self.tls = tls
         self.links: dict[StreamLink, None] = {}
         self.deliver: Deliver = _nobody
+        self.deliver_all: DeliverAll | None = None
 
     def link(self, host: Host, dial: Dial | None = None) -> StreamLink:
         """A link for one new connection."""
@@ -112,8 +114,12 @@ class Plug(ABC):
         """Say what is to be said first on an open link."""
 
     def deliver_to(self, role: Role) -> None:
-        """Set where messages go; one function for all links, which are many."""
+        """Set where messages go; one function for all links, which are many.
+
+        A role may have a `receive_all`: what one chunk brought is then given to it together.
+        """
         self.deliver = role.receive
+        self.deliver_all = getattr(role, "receive_all", None)
 
     def forget(self, link: StreamLink) -> None:
         """The link is over."""

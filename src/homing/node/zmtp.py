@@ -87,7 +87,10 @@ class ZmtpPlug(Plug):
             link.command(link.connection.subscribe(topic))
 
     def deliver_to(self, role: Role) -> None:
-        self.deliver = _note_topic if self._socket_type == "PUB" else role.receive
+        if self._socket_type == "PUB":
+            self.deliver = _note_topic
+        else:
+            super().deliver_to(role)
 
     def forget(self, link: StreamLink) -> None:
         super().forget(link)

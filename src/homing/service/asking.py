@@ -21,13 +21,14 @@ from homing.wire.mdp_messages import Dialect, Kind, Nak, Options
 _ID_BYTES = 8
 _SHORT_16 = b"\x01\x10"
 _ENVELOPE = _SHORT_16 + b"HM"
+_MAGIC_END = len(_ENVELOPE)
 _ID_AT = 10
 _ID_END = _ID_AT + _ID_BYTES
 # Parts of a stream that nobody has read yet. Past it the stream fails: waiting for its reader
 # would make every other request of the client wait too.
 MAX_UNREAD = 16 << 20
 # Plans are made once for each service and set of options; programs use a handful.
-_MAX_PLANS = 4096
+MAX_PLANS = 4096
 
 
 class Plan:
@@ -107,19 +108,19 @@ class Asking:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.most = 1 if dialect != Dialect.D0X else 1 << 30
-        self._asked: dict[bytes, Asked] = {}
+        self.under_way: dict[bytes, Asked] = {}
         self._plans: dict[tuple[str, float, int, bool], Plan] = {}
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return len(self.under_way)
 
     def plan(self, service: str, patience: float, priority: int, streamed: bool) -> Plan:
         """The plan for such requests, made when it is first needed."""
         key = (service, patience, priority, streamed)
         found = self._plans.get(key)
         if found is None:
-            if len(self._plans) >= _MAX_PLANS:
+            if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()
             found = self._plans[key] = self._make_plan(service, patience, priority, streamed)
         return found
@@ -149,41 +150,46 @@ class Asking:
         else:
             key = b""
             image = plan.behind + data
-        make = Streamed if plan.streamed else Asked
-        asked = self._asked[key] = make(key, plan, deadline, done)
+        if plan.streamed:
+            asked: Asked = Streamed(key, plan, deadline, done)
+        else:
+            asked = Asked(key, plan, deadline, done)
+        self.under_way[key] = asked
         return asked, image
 
     def unsent(self) -> Iterator[bytes]:
         """The images that wait for a connection, in the order they were asked."""
-        for asked in self._asked.values():
+        for asked in self.under_way.values():
             if asked.unsent:
                 yield asked.unsent
                 asked.unsent = b""
 
     def forget(self, asked: Asked) -> bool:
         """No more; whether it was still under way."""
-        return self._asked.pop(asked.key, None) is not None
+        return self.under_way.pop(asked.key, None) is not None
 
     def receive(self, images: list[bytes], now: float) -> None:
         """Give every answer to the request it belongs to; answers to nobody are dropped."""
-        table = self._asked
+        table = self.under_way
         for image in images:
-            if image.startswith(_ENVELOPE):
+            if image[:_MAGIC_END] == _ENVELOPE:
                 asked = table.get(image[_ID_AT:_ID_END])
                 if asked is None:
                     continue
                 report = asked.plan.report
-                if image.startswith(report, _ID_END):
+                at = _ID_END + len(report)
+                if image[_ID_END:at] == report:
                     del table[asked.key]
-                    if not asked.done.done():
-                        asked.done.set_result(image[_ID_END + len(report) :])
+                    done = asked.done
+                    if not done.done():
+                        done.set_result(image[at:])
                     continue
             self._read(image, now)
 
     def _read(self, image: bytes, now: float) -> None:
         """Anything but the REPORT of an enveloped request."""
         answer = mdp.read_to_client(image)
-        asked = self._asked.get(answer.envelope[-_ID_BYTES:])
+        asked = self.under_way.get(answer.envelope[-_ID_BYTES:])
         if asked is None:
             return
         if isinstance(answer, Nak):
@@ -204,7 +210,7 @@ class Asking:
     def expire(self, now: float, why: Callable[[], HomingError]) -> float:
         """Fail what is overdue; when the next one will be."""
         first = float("inf")
-        for asked in list(self._asked.values()):
+        for asked in list(self.under_way.values()):
             if asked.deadline <= now:
                 self._settle(asked, why())
             elif asked.deadline < first:
@@ -213,5 +219,5 @@ class Asking:
 
     def fail(self, why: Callable[[], HomingError]) -> None:
         """Fail everything under way, each with an error of its own."""
-        for asked in list(self._asked.values()):
+        for asked in list(self.under_way.values()):
             self._settle(asked, why())

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from homing.errors import Malformed
-from homing.wire.frames import LONG, MORE, frame, pack, unpack
+from homing.wire.frames import LAST, LONG, MORE, SHORT_MAX, frame, pack, unpack
 
 EMPTY = frame(b"", False)
 
@@ -40,7 +40,7 @@ class Codec:
     def write(self, body: Any) -> bytes:
         """The data frames of a body."""
         if type(body) is bytes:
-            return frame(body, False)
+            return LAST[len(body)] + body if len(body) <= SHORT_MAX else frame(body, False)
         if isinstance(body, str):
             return frame(body.encode(), False)
         if body is None:

@@ -30,8 +30,8 @@ from homing.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from homing.service.asking import Asked, Asking, Plan, Streamed
-from homing.service.bodies import EMPTY, Bodies, Source, codec_named
+from homing.service.asking import MAX_PLANS, Asked, Asking, Plan, Streamed
+from homing.service.bodies import EMPTY, Bodies, Source, body_of, codec_named
 from homing.service.lifeline import Lifeline, Pulse
 from homing.service.turns import Turns
 from homing.wire.frames import pack, unpack
@@ -86,6 +86,8 @@ class Client:
         if dialect not in _DIALECTS:
             raise ValueError(f"no dialect {dialect!r}; there are: {', '.join(_DIALECTS)}")
         self._asking = Asking(_DIALECTS[dialect])
+        self._under_way = self._asking.under_way
+        self._usual: dict[str, Plan] = {}
         self._in_flight = min(in_flight, self._asking.most)
         self._lifeline = Lifeline(endpoint, self, mechanism=security, identity=identity)
         self._timeout = timeout
@@ -113,12 +115,13 @@ class Client:
     ) -> Any:
         """Ask, wait, and return the answer as `returns` says (see homing.service.bodies)."""
         data = self._codec.write(body)
-        read = self._codec.reader(returns)
-        plan = self._plan(service, options)
-        left = options.get("retries", self._retries)
+        read = body_of if returns is bytes else self._codec.reader(returns)
+        plan = self._plan(service, options) if options else self._usual_plan(service)
+        left = options.get("retries", self._retries) if options else self._retries
         pauses: Backoff | None = None
         while True:
-            if self._full():
+            stream = self._lifeline.stream
+            if len(self._under_way) >= self._in_flight or (stream is not None and stream.full):
                 await self._room(plan.patience)
             asked = self._ask(plan, data)
             try:
@@ -266,6 +269,15 @@ class Client:
             raise error
         options = {**options, "retries": left - 1}
         return pack(await self.request(service, unpack(data), returns=list[bytes], **options))
+
+    def _usual_plan(self, service: str) -> Plan:
+        """The plan of requests without options, which most are."""
+        plan = self._usual.get(service)
+        if plan is None:
+            if len(self._usual) >= MAX_PLANS:
+                self._usual.clear()
+            plan = self._usual[service] = self._plan(service, {})
+        return plan
 
     def _plan(self, service: str, options: Options, streamed: bool = False) -> Plan:
         patience = options.get("timeout", self._timeout)

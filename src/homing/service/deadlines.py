@@ -17,26 +17,26 @@ _SWEEP_FLOOR = 4096
 class Deadlines:
     """Buckets of open requests by due time; `grain` seconds wide."""
 
-    __slots__ = ("_buckets", "_entries", "_fresh", "_grain", "_next")
+    __slots__ = ("_buckets", "_entries", "_grain", "_next", "fresh")
 
     def __init__(self, grain: float) -> None:
         self._grain = grain
-        self._fresh: list[Pending] = []
+        self.fresh: list[Pending] = []  # noted since the last tick; who adds many appends here
         self._buckets: dict[int, list[Pending]] = {}
         self._entries = 0
         self._next = 0  # the first bucket that has not been looked at
 
     def __len__(self) -> int:
-        return self._entries + len(self._fresh)
+        return self._entries + len(self.fresh)
 
     def add(self, pending: Pending) -> None:
         """Watch a request; its `due` may be moved until it comes up."""
-        self._fresh.append(pending)
+        self.fresh.append(pending)
 
     def tick(self, now: float, live: int) -> list[Pending]:
         """The open requests that are due; `live`: how many are open in all."""
         due: list[Pending] = []
-        fresh, self._fresh = self._fresh, []
+        fresh, self.fresh = self.fresh, []
         for pending in fresh:
             if pending.state != DONE:
                 if pending.due <= now:

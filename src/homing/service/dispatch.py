@@ -1,6 +1,6 @@
 """The dispatch core: every request gets a holder, waits, or is refused, and ends exactly once.
 
-    accept ── idle worker ──► held ──► answered            FINAL goes to the asker, DONE
+    take on ─ idle worker ──► held ──► answered            FINAL goes to the asker, DONE
        │  └── free peer ────► held ──► bounced             to the head of the queue again
        │                       ├─────► lost                likewise, or `worker-lost`
        └── nobody ─► waiting ──┴─────► due                 `timeout` or `no-service`, DONE
@@ -13,19 +13,21 @@ peer with most free capacity. Pure: no clocks, no sockets; askers and holders do
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import cast
+from typing import Final, cast
 
 from homing.service.deadlines import Deadlines
 from homing.service.federation import Federation, Peer
-from homing.service.pending import DONE, HELD, WAITING, Holder, Pending
+from homing.service.pending import DONE, HELD, WAITING, Asker, Holder, Pending
 from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
 from homing.service.worker_pool import Worker
 from homing.wire.mdp_fields import chained
-from homing.wire.mdp_messages import Kind
+from homing.wire.mdp_messages import Kind, Options
 
-FINAL, PARTIAL, FAILED = Kind.FINAL, Kind.PARTIAL, Kind.FAILED
+FINAL: Final = Kind.FINAL
+PARTIAL: Final = Kind.PARTIAL
+FAILED: Final = Kind.FAILED
 
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
 """What a peer may say of a repost that another place could still serve."""
@@ -46,6 +48,10 @@ class DispatchCore:
         self.waiting_bytes = 0
         self.draining = False
         self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01))
+        self._max_body = policy.max_body
+        self._max_client_requests = policy.max_client_requests
+        self._max_waiting_bytes = policy.max_waiting_bytes
+        self._peers = federation.peers
         self._hungry: OrderedDict[Service, None] = OrderedDict()
 
     # --- requests come ------------------------------------------------------------------------
@@ -57,13 +63,35 @@ class DispatchCore:
             found = self.services[name] = Service(name, self.policy.of(name))
         return found
 
-    def accept(self, pending: Pending, now: float) -> None:
-        """Take a request on: from here it ends in exactly one answer or refusal."""
-        service, asker = pending.service, pending.asker
+    def take_on(
+        self,
+        asker: Asker,
+        service: Service,
+        data: bytes,
+        envelope: bytes,
+        options: Options | None,
+        now: float,
+        message_id: str = "",
+    ) -> None:
+        """A request for a known service that may be asked for, within the limits.
+
+        Once accepted it ends in exactly one answer or refusal. Every request passes here: what a
+        call of its own would say better is written out where most requests pass.
+        """
+        pending = Pending(asker, service, data, envelope, now, now + service.policy.timeout)
+        if message_id:
+            pending.message_id = message_id
+        if options is not None:
+            self._wish(pending, options, now)
+        if (
+            len(data) > self._max_body
+            or asker.outstanding >= self._max_client_requests
+            or self.draining
+        ):
+            self._turn_away(pending, now)
+            return
         if not self.record.accepted(pending, now):
-            reason = b"queue-full the journal's disk"
-            self.record.refused(pending, reason, now)
-            asker.refuse(pending, reason)
+            self.turn_away(pending, b"queue-full the journal's disk", now)
             return
         service.live += 1
         self.live += 1
@@ -72,13 +100,38 @@ class DispatchCore:
             self._employ(service.idle, pending, now)
         elif self.anyone:
             self._employ(self.anyone, pending, now)
+        elif not self._find(pending, now):
+            return
+        self.deadlines.fresh.append(pending)
+
+    def _wish(self, pending: Pending, options: Options, now: float) -> None:
+        pending.priority = options.priority
+        pending.streams = pending.streams or options.partials
+        if options.timeout_ms:
+            pending.deadline = pending.due = now + options.timeout_ms / 1000
+
+    def _turn_away(self, pending: Pending, now: float) -> None:
+        policy = self.policy
+        if self.draining:
+            self.turn_away(pending, b"shutting-down", now)
+        elif len(pending.data) > policy.max_body:
+            self.turn_away(pending, b"too-large over %d bytes" % policy.max_body, now)
         else:
-            peer = None if asker.origin else self.federation.choose(service.name)
+            self.turn_away(pending, b"queue-full of this client", now)
+
+    def turn_away(self, pending: Pending, reason: bytes, now: float) -> None:
+        """Refuse at the door: it was never taken on."""
+        self.record.refused(pending, reason, now)
+        pending.asker.refuse(pending, reason)
+
+    def _find(self, pending: Pending, now: float) -> bool:
+        """Nobody here is idle: a peer, or the queue; False: refused."""
+        if self._peers and not pending.asker.origin:
+            peer = self.federation.choose(pending.service.name)
             if peer is not None:
                 self._repost(peer, pending, now)
-            elif not self._wait(pending, now):
-                return
-        self.deadlines.add(pending)
+                return True
+        return self._wait(pending, now)
 
     def _wait(self, pending: Pending, now: float) -> bool:
         """Queue it, unless that breaks a limit or it is a repost: its origin knows other places."""
@@ -87,17 +140,18 @@ class DispatchCore:
         if pending.asker.origin:
             self._refuse_repost(pending, now)
             return False
+        waiting_bytes = self.waiting_bytes + size
         if (
             service.waiting >= policy.max_waiting
             or service.waiting_bytes + size > policy.max_waiting_bytes
-            or self.waiting_bytes + size > self.policy.max_waiting_bytes
+            or waiting_bytes > self._max_waiting_bytes
         ):
             self.refuse(pending, b"queue-full %d wait" % service.waiting, now)
             return False
         if not service.workers and pending.asker.hears_refusals and not self.served(service):
             pending.due = min(pending.deadline, now + policy.absent_grace)
         service.put(pending)
-        self.waiting_bytes += size
+        self.waiting_bytes = waiting_bytes
         if service.waiting == 1:
             self._hungry[service] = None
         return True
@@ -120,7 +174,12 @@ class DispatchCore:
         worker.room -= 1
         if worker.room:
             pool[worker] = None
-        self._give(worker, pending, now)
+        # As in _give, which is for holders of all kinds.
+        pending.state = HELD
+        pending.holder = worker
+        pending.handed = now
+        pending.attempts += 1
+        worker.hand(pending)
 
     def _repost(self, peer: Peer, pending: Pending, now: float) -> None:
         """Give one of our own clients' requests to a peer."""
@@ -213,8 +272,11 @@ class DispatchCore:
 
     def _next(self, service: Service, now: float) -> Pending | None:
         """The next waiting request whose asker is still there."""
+        return self._checked(service, service.take(), now)
+
+    def _checked(self, service: Service, pending: Pending | None, now: float) -> Pending | None:
+        """A request that was taken from its queue, or the next whose asker is still there."""
         while True:
-            pending = service.take()
             if not service.waiting:
                 self._hungry.pop(service, None)
             if pending is None:
@@ -224,6 +286,7 @@ class DispatchCore:
                 return pending
             self.record.refused(pending, b"client-gone", now)
             self._end(pending)
+            pending = service.take()
 
     def _feed(self, worker: Worker, now: float) -> None:
         """Give an any-service worker what waits, the services taking turns."""
@@ -241,6 +304,26 @@ class DispatchCore:
             self._give(worker, pending, now)
 
     # --- answers come -------------------------------------------------------------------------
+
+    def finish(self, holder: Holder, pending: Pending, data: bytes, now: float) -> None:
+        """`answer` for what nearly all answers are: whole, and to a request that is under way.
+
+        It is HELD by this holder, which has let go of it; no parts of an answer are kept.
+        """
+        service, asker = pending.service, pending.asker
+        asker.report(pending, FINAL, data)
+        self.record.answered(pending, holder, len(data), now)
+        service.times.observe(now - pending.accepted)
+        pending.state = DONE
+        pending.data = b""
+        service.live -= 1
+        asker.outstanding -= 1
+        self.live -= 1
+        # Not isinstance: asking an abstract class costs every request a quarter microsecond.
+        if holder.__class__ is Peer:
+            self._returned(holder, service, now)
+        else:
+            self._freed(cast(Worker, holder), now)
 
     def answer(
         self,
@@ -260,33 +343,36 @@ class DispatchCore:
         if (
             pending is None
             or (service and service != pending.service.name)
-            or (origin is not None and origin != pending.asker.origin and kind != FAILED)
+            or (origin is not None and origin != pending.asker.origin and kind is not FAILED)
         ):
             self.record.orphaned(holder, service, now)
             return
         current = pending.state == HELD and pending.holder is holder
-        if kind == PARTIAL:
+        if kind is PARTIAL:
             if current:
                 self._part(pending, data, now)
             return
         del holder.held[address]
         if not current:
             self.record.orphaned(holder, service, now)
-        elif kind == FINAL:
+        elif kind is FINAL:
             if pending.parts is not None:
                 data = bytes(pending.parts) + data
-            pending.asker.report(pending, FINAL, data)
-            self.record.answered(pending, holder, len(data), now)
-            pending.service.times.observe(now - pending.accepted)
-            self._end(pending)
+                pending.parts = None
+            self.finish(holder, pending, data, now)
+            return
         else:
             self.refuse(pending, data or b"failed", now)
-        # Not isinstance: asking an abstract class costs every request a quarter microsecond.
         if holder.__class__ is Peer:
-            holder.regain(pending.service.name)
-            self.pump(pending.service, now)
+            self._returned(holder, pending.service, now)
         else:
             self._freed(cast(Worker, holder), now)
+
+    def _returned(self, peer: Peer, service: Service, now: float) -> None:
+        """A peer has room again."""
+        peer.regain(service.name)
+        if service.waiting:
+            self.pump(service, now)
 
     def _freed(self, worker: Worker, now: float) -> None:
         """A worker has room again: for what waits, or to idle."""
@@ -295,9 +381,18 @@ class DispatchCore:
             return
         service = worker.service
         if service is not None and service.waiting:
-            pending = self._next(service, now)
+            pending = service.take()
+            if pending is not None and pending.asker.link is not None and service.waiting:
+                self.waiting_bytes -= len(pending.data)
+            else:
+                pending = self._checked(service, pending, now)
             if pending is not None:
-                self._give(worker, pending, now)  # one for one: its room stays as it is
+                # One for one: its room stays as it is.
+                pending.state = HELD
+                pending.holder = worker
+                pending.handed = now
+                pending.attempts += 1
+                worker.hand(pending)
                 return
         worker.room += 1
         pool[worker] = None

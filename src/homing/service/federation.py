@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from homing.ports import Link
 from homing.service.pending import Holder, Pending
+from homing.wire.mdp import address_head
 from homing.wire.mdp_messages import State
 from homing.wire.mdp_peers import repost_head
 
@@ -39,7 +40,7 @@ class Peer(Holder):
         self._spend(service)
         address = self.keep(pending)
         if self.link is not None:
-            self.link.send(head + address + pending.data)
+            self.link.send(head + address_head(address) + pending.data)
 
     def free(self, service: bytes) -> int:
         """What it could take for a service, as far as is known."""
@@ -84,6 +85,7 @@ class Federation:
     def __init__(self, broker: bytes, peers: dict[bytes, tuple[str, str]], seed: int = 1) -> None:
         self.broker = broker
         self.peers = {name: Peer(name, broker, ends) for name, ends in peers.items()}
+        self._only = next(iter(self.peers.values())) if len(self.peers) == 1 else None
         self._draw = seed or 1
 
     def choose(self, service: bytes) -> Peer | None:
@@ -92,8 +94,9 @@ class Federation:
         Between equals two are drawn and the one that holds fewer of our requests is taken:
         brokers that all see the same figures would otherwise all pick the same peer.
         """
-        if not self.peers:
-            return None
+        if self._only is not None:
+            only = self._only
+            return only if only.link is not None and only.free(service) > 0 else None
         most, best = 0, []
         for peer in self.peers.values():
             if peer.link is None:

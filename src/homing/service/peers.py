@@ -8,9 +8,10 @@ from homing.errors import RemoteProtocolError
 from homing.ports import Link
 from homing.service.dispatch import DispatchCore
 from homing.service.federation import ANY, Peer
+from homing.service.pending import HELD
 from homing.wire import mdp_peers
 from homing.wire.frames import MORE
-from homing.wire.mdp_messages import Kind, PeerAnswer, State
+from homing.wire.mdp_messages import PeerAnswer, State
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
@@ -30,12 +31,14 @@ class PeerLink:
         """B8 or B10; nearly always the former, as it should be."""
         end = 2 + image[1]
         address = image[2:end]
-        pending = self._peer.held.get(address) if image[0] == MORE else None
-        if pending is not None:
+        held = self._peer.held
+        pending = held.get(address) if image[0] == MORE else None
+        if pending is not None and pending.state == HELD and pending.parts is None:
             tail = pending.service.cloud_0x
-            if image.startswith(tail, end):
-                data = image[end + len(tail) :]
-                self._broker.core.answer(self._peer, address, b"", Kind.FINAL, data, now)
+            data_at = end + len(tail)
+            if image[end:data_at] == tail:
+                del held[address]
+                self._broker.core.finish(self._peer, pending, image[data_at:], now)
                 return
         self._read(image, now)
 

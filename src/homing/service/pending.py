@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from homing.ports import Link
-from homing.wire.mdp import address_head
 from homing.wire.mdp_messages import Kind
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Pending:
 class Asker(ABC):
     """Whoever a request came from: a client of some dialect, or the peer that reposted it."""
 
-    __slots__ = ("link", "name", "outstanding")
+    __slots__ = ("link", "name", "outstanding", "stem")
 
     hears_refusals = True
     """Whether the dialect has a NAK; without one a refusal is silence."""
@@ -83,11 +82,8 @@ class Asker(ABC):
     def __init__(self, link: Link) -> None:
         self.link: Link | None = link  # None: gone, answers go nowhere
         self.name = link.peer
+        self.stem = link.peer  # of the addresses that holders see
         self.outstanding = 0
-
-    @abstractmethod
-    def address(self, pending: Pending) -> bytes:
-        """The `[client]` frame that holders see."""
 
     @abstractmethod
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
@@ -114,10 +110,12 @@ class Holder(ABC):
         """Take hold of a request and send it."""
 
     def keep(self, pending: Pending) -> bytes:
-        """Note the request under an address that names no other one here; `[address] []`."""
-        address = pending.asker.address(pending)
-        if address in self.held:
+        """Note the request under an address that names no other one here."""
+        identity = pending.message_id
+        address = identity.encode() if identity else pending.asker.stem + pending.envelope
+        held = self.held
+        if address in held:
             self.serial += 1
             address += b"~%d" % self.serial
-        self.held[address] = pending
-        return address_head(address)
+        held[address] = pending
+        return address

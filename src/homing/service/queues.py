@@ -37,6 +37,7 @@ class Service:
         "name",
         "policy",
         "report_0x",
+        "report_01",
         "times",
         "told_0x",
         "waiting",
@@ -55,6 +56,7 @@ class Service:
         self.waiting_bytes = 0
         self.times = Latency()  # from acceptance to the answer
         self.work_0x = mdp.work_head(Dialect.D0X, name)
+        self.report_01 = mdp.report_head(Dialect.D01, Kind.FINAL, name)
         self.report_0x = mdp.report_head(Dialect.D0X, Kind.FINAL, name)
         self.told_0x = prefix((b"", name))  # what follows `[client]` in an answer
         self.cloud_0x = EMPTY + peer_answer_head(Kind.FINAL, name)  # and in one between brokers
@@ -63,22 +65,28 @@ class Service:
         self._dead = 0
 
     def put(self, pending: Pending) -> None:
-        """At the end of its lane."""
-        self._lane(pending).append(pending)
+        """At the end of its lane; a new request is WAITING already."""
+        self.waiting += 1
+        self.waiting_bytes += len(pending.data)
+        priority = pending.priority
+        if self._mask >> priority & 1:
+            self._lanes[priority].append(pending)
+        else:
+            self._lane(priority).append(pending)
 
     def put_back(self, pending: Pending) -> None:
-        """At the head of its lane."""
-        self._lane(pending).appendleft(pending)
-
-    def _lane(self, pending: Pending) -> deque[Pending]:
+        """At the head of its lane, from a holder that has lost it."""
         pending.state = WAITING
         pending.holder = None
         self.waiting += 1
         self.waiting_bytes += len(pending.data)
-        self._mask |= 1 << pending.priority
-        lane = self._lanes.get(pending.priority)
+        self._lane(pending.priority).appendleft(pending)
+
+    def _lane(self, priority: int) -> deque[Pending]:
+        self._mask |= 1 << priority
+        lane = self._lanes.get(priority)
         if lane is None:
-            lane = self._lanes[pending.priority] = deque()
+            lane = self._lanes[priority] = deque()
         return lane
 
     def take(self) -> Pending | None:

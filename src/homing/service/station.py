@@ -219,13 +219,35 @@ class Station:
         at_once = INLINE_A_TURN if self._inline else len(self._inbox)
         images, self._inbox = self._inbox[:at_once], self._inbox[at_once:]
         try:
-            for image in images:
-                self._take(image)
+            if self._inline:
+                self._serve_at_once(images)
+            else:
+                for image in images:
+                    self._take(image)
         except RemoteProtocolError as error:
             self._lifeline.drop(f"the broker sent what is no request: {error}")
         if self._inbox:
             self._busy = True
             asyncio.get_running_loop().call_soon(self._work_off)
+
+    def _serve_at_once(self, images: list[bytes]) -> None:
+        """What `_take` does, written out for functions that are called here and now."""
+        head, serve, service = self._request, self._serve, self._service_frame
+        at = len(head)
+        for image in images:
+            stream = self._lifeline.stream
+            if head and image[:at] == head and image[at] == MORE and stream is not None:
+                data_at = at + 4 + image[at + 1]
+                if image[data_at - 2 : data_at] == DELIMITER and self._last_words is None:
+                    try:
+                        answer = serve.write(serve.function(serve.read(image[data_at:])))
+                    except Exception as error:
+                        self._refuse(image, error, self._session)
+                    else:
+                        self._spoke = True
+                        stream.send(b"".join((_REPORT_LOCAL, image[at:data_at], service, answer)))
+                    continue
+            self._take(image)
 
     def _take(self, image: bytes) -> None:
         head = self._request

@@ -43,6 +43,8 @@ from homing.wire.mdp_peers import write
 
 STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
+_BATCHED: frozenset[type] = frozenset((*CLIENTS.values(), *WORKERS.values()))
+"""What a link's state may be that takes the messages of a chunk together."""
 
 
 class Broker:
@@ -128,6 +130,15 @@ class Broker:
         elif self.pool is not None and link.plug == "decisions":
             self._apply(link, message, now)
 
+    def receive_all(self, link: Link, messages: list[bytes], now: float) -> None:
+        """All that one chunk brought: what most of it is passes faster together."""
+        state = link.state
+        if type(link.state) in _BATCHED:
+            state.receive_all(messages, now)
+        else:
+            for message in messages:
+                self.receive(link, message, now)
+
     def closed(self, link: Link, now: float) -> None:
         """A peer is gone."""
         self._watchers.pop(link, None)
@@ -180,41 +191,7 @@ class Broker:
             service = self._enter(asker, name, data, envelope, now, message_id, verdict)
             if service is None:
                 return
-        self.take_on(asker, service, data, envelope, options, now, message_id)
-
-    def take_on(
-        self,
-        asker: Asker,
-        service: Service,
-        data: bytes,
-        envelope: bytes,
-        options: Options | None,
-        now: float,
-        message_id: str = "",
-    ) -> None:
-        """A request for a known service that may be asked for: into the core, within the limits."""
-        pending = Pending(asker, service, data, envelope, now, now + service.policy.timeout)
-        if message_id:
-            pending.message_id = message_id
-        if options is not None:
-            pending.priority = options.priority
-            pending.streams = pending.streams or options.partials
-            if options.timeout_ms:
-                pending.deadline = pending.due = now + options.timeout_ms / 1000
-        core, policy = self.core, self.policy
-        if core.draining:
-            self.turn_away(pending, b"shutting-down", now)
-        elif len(data) > policy.max_body:
-            self.turn_away(pending, b"too-large over %d bytes" % policy.max_body, now)
-        elif asker.outstanding >= policy.max_client_requests:
-            self.turn_away(pending, b"queue-full of this client", now)
-        else:
-            core.accept(pending, now)
-
-    def turn_away(self, pending: Pending, reason: bytes, now: float) -> None:
-        """Refuse at the door: it was never taken on."""
-        self.record.refused(pending, reason, now)
-        pending.asker.refuse(pending, reason)
+        self.core.take_on(asker, service, data, envelope, options, now, message_id)
 
     def _enter(
         self,
@@ -242,7 +219,7 @@ class Broker:
         if service is None:
             once = Pending(asker, Service(name, self.policy.default), data, envelope, now, now)
             once.message_id = message_id
-            self.turn_away(once, reason or b"queue-full too many services", now)
+            self.core.turn_away(once, reason or b"queue-full too many services", now)
         return service
 
     def new_client(self, link: Link, dialect: Dialect) -> MdpClient:

@@ -25,9 +25,6 @@ class TaskClient(Asker):
         super().__init__(link)
         self._broker = broker
 
-    def address(self, pending: Pending) -> bytes:
-        return pending.message_id.encode()
-
     def receive(self, image: bytes, now: float) -> None:
         """One message; a router reads it."""
         if self.link is not None and not self._broker.decide(self.link, CLIENT, image, now):

@@ -12,20 +12,23 @@ frames it must understand and forwards the rest, untouched, as the slice it arri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from homing.errors import RemoteProtocolError
 
-MORE = 0x01
-LONG = 0x02
-COMMAND = 0x04
+MORE: Final = 0x01
+LONG: Final = 0x02
+COMMAND: Final = 0x04
 
-SHORT_MAX = 255
-_LONG_HEADER = 9
+SHORT_MAX: Final = 255
+_LONG_HEADER: Final = 9
 
 
 # Headers of short frames, by length: looking one up is a third of the cost of making it.
-_LAST = [bytes((0, size)) for size in range(SHORT_MAX + 1)]
-_NOT_LAST = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]
+LAST: Final = [bytes((0, size)) for size in range(SHORT_MAX + 1)]
+SHORT: Final = [
+    bytes((MORE, size)) for size in range(SHORT_MAX + 1)
+]  # of frames that others follow
 
 
 def pack(frames: Sequence[bytes]) -> bytes:
@@ -41,7 +44,7 @@ def frame(body: bytes, more: bool) -> bytes:
     """One frame with its header."""
     size = len(body)
     if size <= SHORT_MAX:
-        return (_NOT_LAST[size] if more else _LAST[size]) + body
+        return (SHORT[size] if more else LAST[size]) + body
     return bytes(((MORE if more else 0) | LONG,)) + size.to_bytes(8, "big") + body
 
 
@@ -60,7 +63,7 @@ def prefix(frames: Iterable[bytes]) -> bytes:
     for body in frames:
         size = len(body)
         if size <= SHORT_MAX:
-            out.append(_NOT_LAST[size])
+            out.append(SHORT[size])
             out.append(body)
         else:
             out.append(frame(body, True))

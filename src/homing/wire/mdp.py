@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from homing.errors import LocalProtocolError, RemoteProtocolError
-from homing.wire.frames import MORE, SHORT_MAX, frame, head, prefix
+from homing.wire.frames import MORE, SHORT, SHORT_MAX, frame, head, prefix
 from homing.wire.mdp_fields import (
     CREDIT_MAX,
     EMPTY,
@@ -73,8 +73,8 @@ _FROM_WORKER_01: Final = EMPTY + frame(b"MDPW01", True)
 _FROM_WORKER_02: Final = frame(b"MDPW02", True)
 REPORT_LOCAL: Final = _FROM_WORKER_0X + frame(W_REPORT_LOCAL, True)
 REPORT_CLOUD: Final = _FROM_WORKER_0X + frame(W_REPORT_CLOUD, True)
-_REPLY_01: Final = _FROM_WORKER_01 + frame(W_REPORT, True)
-_FINAL_02: Final = _FROM_WORKER_02 + frame(W02_FINAL, True)
+REPLY_01: Final = _FROM_WORKER_01 + frame(W_REPORT, True)
+FINAL_02: Final = _FROM_WORKER_02 + frame(W02_FINAL, True)
 
 HEADS: Final = 4096
 """Heads kept for pairs of services and origins: a few hundred bytes each, made again if need be."""
@@ -89,7 +89,6 @@ DISCONNECTS: Final = {
     D01: _FROM_WORKER_01 + frame(W_DISCONNECT, False),
     D02: _FROM_WORKER_02 + frame(W02_DISCONNECT, False),
 }
-_SHORT: Final = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]  # heads of short frames
 _BEAT: Final = {image: Heartbeat(dialect) for dialect, image in HEARTBEATS.items()}
 _BYE: Final = {image: Disconnect(dialect) for dialect, image in DISCONNECTS.items()}
 
@@ -170,9 +169,9 @@ def read_from_worker(image: bytes) -> Ready | Answer | Heartbeat | Disconnect:
         address, at = read_address(image, 13)
         service, at = read_service(image, at)
         return Answer(D0X, FINAL, address, service, image[at:])
-    if image.startswith(_REPLY_01):
+    if image.startswith(REPLY_01):
         return _read_bare_answer(image, 13, D01, FINAL)
-    if image.startswith(_FINAL_02):
+    if image.startswith(FINAL_02):
         return _read_bare_answer(image, 11, D02, FINAL)
     fixed: Heartbeat | Disconnect | None = _BEAT.get(image) or _BYE.get(image)
     if fixed is not None:
@@ -271,6 +270,7 @@ def _read_work_0x(image: bytes) -> Work:
 
 # --- envelope options -----------------------------------------------------------------------
 
+OPTIONS_MAGIC: Final = b"HM"
 _OPTIONS_BYTES: Final = 8
 WISHES_END: Final = 2 + _OPTIONS_BYTES
 """Where the options end in the image of a request whose envelope has them: the id follows."""
@@ -280,7 +280,7 @@ DEFAULT_PRIORITY: Final = 4
 
 def read_options(envelope: bytes) -> Options | None:
     """What a `0X` envelope asks for; None for one that is opaque to a broker."""
-    if not envelope.startswith(b"HM"):
+    if not envelope.startswith(OPTIONS_MAGIC):
         return None
     if len(envelope) < _OPTIONS_BYTES or envelope[2] > 1 or envelope[3] >= PRIORITIES:
         raise RemoteProtocolError("an HM envelope has flags 0-1 and priority 0-9", 2)
@@ -294,7 +294,7 @@ def write_options(options: Options) -> bytes:
         raise LocalProtocolError(f"priority is 0-9, timeout a 32-bit number: {options}")
     if len(options.id) > ENVELOPE_MAX - _OPTIONS_BYTES:
         raise LocalProtocolError(f"an id has at most {ENVELOPE_MAX - _OPTIONS_BYTES} bytes")
-    fixed = b"HM" + bytes((int(options.partials), options.priority))
+    fixed = OPTIONS_MAGIC + bytes((int(options.partials), options.priority))
     return fixed + options.timeout_ms.to_bytes(4, "big") + options.id
 
 
@@ -344,7 +344,7 @@ def cloud_tail(origin: bytes, service: bytes) -> bytes:
 def address_head(address: bytes) -> bytes:
     """`[client] []`."""
     size = len(address)
-    return _SHORT[size] + address + EMPTY if size <= SHORT_MAX else frame(address, True) + EMPTY
+    return SHORT[size] + address + EMPTY if size <= SHORT_MAX else frame(address, True) + EMPTY
 
 
 # --- writing: whole messages ----------------------------------------------------------------
@@ -399,7 +399,7 @@ def _write_answer(answer: Answer) -> bytes:
     if answer.dialect == D01:
         if answer.kind != FINAL:
             raise LocalProtocolError("7/MDP has one kind of answer")
-        return _REPLY_01 + address + answer.data
+        return REPLY_01 + address + answer.data
     if answer.dialect == D02:
         if answer.kind == FAILED:
             raise LocalProtocolError("18/MDP workers cannot refuse")

@@ -14,11 +14,13 @@ tiny objects, nor pin big chunks by little pieces.
 
 from __future__ import annotations
 
+from typing import Final
+
 from homing.errors import RemoteProtocolError, TooLargeOnWire
 from homing.wire.frames import COMMAND, LONG, MORE
 
-_SMALL_PIECE = 4096
-_KNOWN_FLAGS = MORE | LONG | COMMAND
+_SMALL_PIECE: Final = 4096
+_KNOWN_FLAGS: Final = MORE | LONG | COMMAND
 
 
 class ImageReader:
@@ -70,11 +72,10 @@ class ImageReader:
         while at < size:
             start = at
             try:
-                while at < size:
-                    flags = data[at]
-                    if flags == MORE:
+                while True:
+                    # Most frames are short and have others behind them.
+                    while (flags := data[at]) == MORE:
                         at += data[at + 1] + 2
-                        continue
                     if flags == 0:
                         at += data[at + 1] + 2
                     elif flags < COMMAND:
@@ -89,8 +90,10 @@ class ImageReader:
                         self._check(data, start, at)
                     images.append(data[start:at])
                     start = at
+                    if at == size:
+                        break
             except IndexError:
-                pass  # the chunk ends between a flags byte and its length
+                pass  # the chunk ends between two frames, or inside a header
             if start == size:
                 break
             at = self._walk(data, start, images)
