@@ -118,7 +118,7 @@ class Index:
         recent = self._recent.get(subscription)
         if (recent is not None and not recent.merged) or subscription in self._silent:
             return True
-        return bool(self._paged) and _find(self._view, subscription, False) > 0
+        return len(self._paged) > 0 and _find(self._view, subscription, False) > 0
 
     def _add(self, subscription: int, fields: Mapping[str, Field]) -> None:
         if not 0 <= subscription <= MAX_ID:
@@ -127,9 +127,9 @@ class Index:
             self._silent.add(subscription)
         else:
             boxes = self._vocabulary.boxes(fields)
-            if not self._tail.fits(boxes):
+            if not self._tail.append(subscription, boxes):
                 self._freeze(len(boxes), bounds_in(boxes))
-            self._tail.append(subscription, boxes)
+                self._tail.append(subscription, boxes)
             self._recent[subscription] = self._tail
         self._count += 1
 
@@ -471,9 +471,11 @@ def _repeat(view: View, removed: list[int], done: int) -> int:
 
 def _find(view: View, subscription: int, kill: bool) -> int:
     """How many living boxes of a subscription the paged blocks hold; with `kill` they die."""
+    if not 0 <= subscription <= MAX_ID:
+        return 0
     kernels = compiled.ready()
     if kernels is not None:
-        return int(kernels.build.find(view.table, np.uint64(subscription), kill))
+        return int(kernels.build.find(view.table, subscription, kill))
     found = 0
     for block in view.blocks:
         if block[at.PAGES] == 0:
