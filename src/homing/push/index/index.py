@@ -208,6 +208,8 @@ class Index:
             offsets, sorted_ids = in_order(found, chunk, self._vocabulary.residuals)
             counts.append(np.diff(offsets))
             ids.append(sorted_ids)
+        if len(ids) == 1:
+            return offsets, sorted_ids
         offsets = np.zeros(len(rows) + 1, np.int64)
         if counts:
             np.cumsum(np.concatenate(counts), out=offsets[1:])
@@ -261,9 +263,8 @@ class Index:
     def _learn(self, lanes: npt.NDArray[np.int32], matrix: npt.NDArray[np.float64]) -> None:
         before = self.publications
         self.publications += len(matrix)
-        for row in matrix[-before % SAMPLE_EVERY :: SAMPLE_EVERY, at.NONE + 1 :]:
-            there = ~np.isnan(row)
-            self._sample.add(lanes[there], row[there])
+        some = matrix[-before % SAMPLE_EVERY :: SAMPLE_EVERY, at.NONE + 1 :]
+        self._sample.add_all(lanes, some.copy())
         self._consider_plan()
 
     def _consider_plan(self) -> None:
@@ -463,10 +464,9 @@ def build_module() -> Any:
 
 
 def _repeat(view: View, removed: list[int], done: int) -> int:
-    end = len(removed)
-    for subscription in removed[done:end]:
-        _find(view, subscription, True)
-    return end
+    some = np.array(removed[done:], np.uint64)
+    compiled.load().build.kill_all(view.table, some)
+    return done + some.size
 
 
 def _find(view: View, subscription: int, kill: bool) -> int:

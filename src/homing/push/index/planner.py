@@ -47,12 +47,24 @@ class Sample:
 
     def add(self, lanes: npt.ArrayLike, values: npt.ArrayLike) -> None:
         """Remember one publication, forgetting the oldest."""
+        self._put(np.array(lanes, np.int32), np.array(values, np.float64))
+
+    def add_all(self, lanes: npt.NDArray[np.int32], rows: npt.NDArray[np.float64]) -> None:
+        """Remember some rows of a batch; NaN: no value there. Keeps both arrays."""
+        there = ~np.isnan(rows)
+        for row, has, complete in zip(rows, there, there.all(axis=1).tolist(), strict=True):
+            if complete:
+                self._put(lanes, row)
+            else:
+                self._put(lanes[has], row[has])
+
+    def _put(self, lanes: npt.NDArray[np.int32], values: npt.NDArray[np.float64]) -> None:
         if len(self._lanes) < SAMPLE:
-            self._lanes.append(np.array(lanes, np.int32))
-            self._values.append(np.array(values, np.float64))
+            self._lanes.append(lanes)
+            self._values.append(values)
         else:
-            self._lanes[self.seen % SAMPLE] = np.array(lanes, np.int32)
-            self._values[self.seen % SAMPLE] = np.array(values, np.float64)
+            self._lanes[self.seen % SAMPLE] = lanes
+            self._values[self.seen % SAMPLE] = values
         self.seen += 1
 
     def by_lane(self) -> _Ragged:
