@@ -217,17 +217,6 @@ def test_batches_of_like_and_of_unlike_rows(path: str) -> None:
         assert found == oracle.match_batch(rows)
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(7200)  # the oracle asks four hundred subscriptions, a million times
-def test_a_million_random_publications() -> None:
-    chance = random.Random(11)
-    index, oracle = Index(), Oracle()
-    for _ in range(1000):
-        churn(index, oracle, chance, 20, 400)
-        compare(index, oracle, chance, 1000)
-    index.close()
-
-
 def test_empty_subscriptions_match_nothing(path: str) -> None:
     index = Index(background=False)
     index.add(1, {})
