@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from homing.errors import SubscriptionError
 from homing.push.index.kernels.layout import NONE
 from homing.push.index.lanes import Vocabulary
-from homing.push.index.shapes import MAX_SEEN, MAX_SHAPES, Row, Shapes, shape_of
+from homing.push.index.shapes import MAX_SEEN, MAX_SHAPES, Rows, Shapes, shape_of
 from homing.push.subscription import parse_fields
 from homing.push.values import Field, Value
 from tests.push.index.strategies import attributes, subscriptions
 
 
-def by_lane(row: Row) -> dict[int, float]:
+def by_lane(row: Rows) -> dict[int, float]:
     return dict(zip(row.lanes.tolist(), row.values[0, NONE + 1 :].tolist(), strict=True))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from homing.errors import SubscriptionError
 from homing.push.index import kernels as compiled
 from homing.push.index import store
-from homing.push.index.blocks import Words, bury, dead_of, ids_of
+from homing.push.index.blocks import Words
 from homing.push.index.columns import Columns, columns_of
 from homing.push.index.forgetting import forget_unused
 from homing.push.index.kernels import layout as at
@@ -39,17 +40,19 @@ from homing.push.index.reader import (
     in_order,
     scan_all,
 )
+from homing.push.index.removal import MAX_ID, find, repeat
 from homing.push.index.stats import Stats, gathered
 from homing.push.index.tail import BOUNDS, ENTRIES, Tail, bounds_in
 from homing.push.values import Field, Value
 
-MAX_ID = 2**64 - 1
 # One publication in this many is sampled for the planner.
 SAMPLE_EVERY = 16
 # How often, in publications, the plan is held against what was sampled since.
 REPLAN_EVERY = 8192
 # Seconds that long upkeep leaves to others between two of its steps.
 BREATH = 0.0001
+# Seconds that upkeep may keep the interpreter for itself.
+STRETCH = 0.0005
 # Unmerged tails that a snapshot copies under the lock, 130 kB each.
 TAILS_COPIED = 4
 
@@ -80,6 +83,7 @@ class Index:
         self._view = View.of([self._tail.words])
         self._work = threading.Event()
         self._never = threading.Event()
+        self._breathed = 0.0
         self._closed = False
         self._thread: threading.Thread | None = None
         self._background = background
@@ -118,7 +122,7 @@ class Index:
         recent = self._recent.get(subscription)
         if (recent is not None and not recent.merged) or subscription in self._silent:
             return True
-        return bool(self._paged) and _find(self._view, subscription, False) > 0
+        return len(self._paged) > 0 and find(self._view, subscription, False) > 0
 
     def _add(self, subscription: int, fields: Mapping[str, Field]) -> None:
         if not 0 <= subscription <= MAX_ID:
@@ -127,9 +131,9 @@ class Index:
             self._silent.add(subscription)
         else:
             boxes = self._vocabulary.boxes(fields)
-            if not self._tail.fits(boxes):
+            if not self._tail.append(subscription, boxes):
                 self._freeze(len(boxes), bounds_in(boxes))
-            self._tail.append(subscription, boxes)
+                self._tail.append(subscription, boxes)
             self._recent[subscription] = self._tail
         self._count += 1
 
@@ -139,7 +143,7 @@ class Index:
             recent.remove(subscription)
             there = True
         else:
-            there = bool(self._paged) and _find(self._view, subscription, True) > 0
+            there = bool(self._paged) and find(self._view, subscription, True) > 0
         if there and self._removed is not None:
             self._removed.append(subscription)
         if not there and subscription in self._silent:
@@ -208,6 +212,8 @@ class Index:
             offsets, sorted_ids = in_order(found, chunk, self._vocabulary.residuals)
             counts.append(np.diff(offsets))
             ids.append(sorted_ids)
+        if len(ids) == 1:
+            return offsets, sorted_ids
         offsets = np.zeros(len(rows) + 1, np.int64)
         if counts:
             np.cumsum(np.concatenate(counts), out=offsets[1:])
@@ -261,9 +267,8 @@ class Index:
     def _learn(self, lanes: npt.NDArray[np.int32], matrix: npt.NDArray[np.float64]) -> None:
         before = self.publications
         self.publications += len(matrix)
-        for row in matrix[-before % SAMPLE_EVERY :: SAMPLE_EVERY, at.NONE + 1 :]:
-            there = ~np.isnan(row)
-            self._sample.add(lanes[there], row[there])
+        some = matrix[-before % SAMPLE_EVERY :: SAMPLE_EVERY, at.NONE + 1 :]
+        self._sample.add_all(lanes, some.copy())
         self._consider_plan()
 
     def _consider_plan(self) -> None:
@@ -331,10 +336,11 @@ class Index:
         if not self._plan_due:
             return []
         self._plan_due = False
+        seen = self._sample.by_lane()
         return [
             i
             for i, block in enumerate(paged)
-            if build_module().drift(block, self._sample)
+            if build_module().drift(block, seen, self._pace)
             > TOLERABLE * float(block.view(np.float64)[at.PLANNED])
         ]
 
@@ -345,11 +351,15 @@ class Index:
             lanes = self._vocabulary.lanes
         try:
             boxes = build.collect([*paged, *(old.words for old in frozen)])
+            self._pace()
             block: list[Words] = []
             if boxes.residual.size:
-                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, self._sample)
-                block = [build.paged_block(boxes, cuts)]
-                block[0].view(np.float64)[at.PLANNED] = build.drift(block[0], self._sample)
+                seen = self._sample.by_lane()
+                self._pace()
+                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen, self._pace)
+                block = [build.paged_block(boxes, cuts, self._pace)]
+                drift = build.drift(block[0], seen, self._pace)
+                block[0].view(np.float64)[at.PLANNED] = drift
             self._swap(frozen, paged, block)
         finally:
             self._removed = None
@@ -372,6 +382,16 @@ class Index:
         """A moment for whoever waits for the lock or the interpreter."""
         self._never.wait(BREATH)
 
+    def _pace(self) -> None:
+        """Breathe if the last time is a while ago.
+
+        Letting go of the interpreter is not enough: who waits for it takes tens of microseconds to
+        wake up, and without a request that comes after 5 ms finds it taken again.
+        """
+        if monotonic() - self._breathed > STRETCH:
+            self._breathe()
+            self._breathed = monotonic()
+
     def _swap(self, frozen: list[Tail], paged: list[Words], block: list[Words]) -> None:
         """Put the merged block in the place of its parts, without what was removed meanwhile."""
         view = View.of(block)
@@ -380,9 +400,9 @@ class Index:
         assert removed is not None
         # Most is repeated while the writer goes on; the lock is held for the last few only.
         while len(removed) - repeated > 256:
-            repeated = _repeat(view, removed, repeated)
+            repeated = repeat(view, removed, repeated)
         with self._lock:
-            _repeat(view, removed, repeated)
+            repeat(view, removed, repeated)
             self._removed = None
             for old in frozen:
                 old.merged = True
@@ -460,26 +480,3 @@ def build_module() -> Any:
     from homing.push.index import build
 
     return build
-
-
-def _repeat(view: View, removed: list[int], done: int) -> int:
-    end = len(removed)
-    for subscription in removed[done:end]:
-        _find(view, subscription, True)
-    return end
-
-
-def _find(view: View, subscription: int, kill: bool) -> int:
-    """How many living boxes of a subscription the paged blocks hold; with `kill` they die."""
-    kernels = compiled.ready()
-    if kernels is not None:
-        return int(kernels.build.find(view.table, np.uint64(subscription), kill))
-    found = 0
-    for block in view.blocks:
-        if block[at.PAGES] == 0:
-            continue
-        here = np.flatnonzero((ids_of(block) == subscription) & (dead_of(block) == 0))
-        found += here.size
-        if kill:
-            bury(block, here)
-    return found

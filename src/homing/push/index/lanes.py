@@ -31,7 +31,6 @@ from homing.push.subscription import (
     parse_field,
 )
 from homing.push.values import (
-    ABOVE,
     BELOW,
     FALSE,
     NO_STRINGS,
@@ -50,6 +49,7 @@ Residual = tuple[tuple[str, Field], ...]
 
 FALSE_TOKEN, TRUE_TOKEN, OTHER_TOKEN, FIRST_TOKEN = 0.0, 1.0, 2.0, 3
 EXACT_BELOW = 2**53
+EXACT = float(EXACT_BELOW)  # the same, compared with floats in a fraction of the time
 # Boxes of one subscription: past this a residual check is cheaper than the copies.
 MAX_BOXES = 32
 # Excluded values that bounds are kept for; longer lists are left to a residual check.
@@ -95,24 +95,35 @@ class Vocabulary:
 
     def boxes(self, fields: Mapping[str, Field]) -> list[Box]:
         """The boxes of a subscription, each with its residual check's number."""
+        attributes, tokens = self.attributes, self.register.numbers
         if self._names_used is not None:
             self._names_used.update(fields)
+            tokens = {}  # the register wants to hear of every string that is used now
         plain: list[float] = []
         others: list[tuple[str, Field]] = []
         for name, field in fields.items():
             # Nearly every field is one closed range of ordinary numbers, or one string: no piece,
-            # no product.
-            known = self.attributes.get(name)
+            # no product, and no call either.
+            known = attributes.get(name)
             if known is None or field.booleans or field.absent:
                 others.append((name, field))
-            elif known.number != NO_LANE and _is_range(field):
-                (low, _), (high, _) = field.numbers[0]
-                plain += (known.number, low, high)
-            elif known.token != NO_LANE and _is_text(field):
-                token = self.register.number(field.strings.plus[0])
-                plain += (known.token, token, token)
-            else:
-                others.append((name, field))
+                continue
+            numbers, strings = field.numbers, field.strings
+            if strings is NO_STRINGS and len(numbers) == 1 and known.number != NO_LANE:
+                (low, low_side), (high, high_side) = numbers[0]
+                # Only the sides of a closed range ascend.
+                if low_side < high_side and -EXACT < low and high < EXACT:
+                    plain += (known.number, low, high)
+                    continue
+            elif not numbers and known.token != NO_LANE:
+                named = strings.plus
+                if len(named) == 1 and not strings.prefixes:
+                    token = tokens.get(named[0])
+                    if token is None:
+                        token = self.register.number(named[0])
+                    plain += (known.token, token, token)
+                    continue
+            others.append((name, field))
         return self._products(plain, others) if others else [(plain, NO_RESIDUAL)]
 
     def _products(self, plain: list[float], others: list[tuple[str, Field]]) -> list[Box]:
@@ -238,7 +249,7 @@ class Vocabulary:
                     lanes.append(known.token)
                     values.append(TRUE_TOKEN if value else FALSE_TOKEN)
             elif known.number != NO_LANE:
-                if not -EXACT_BELOW < value < EXACT_BELOW:  # NaN and infinities end up here too
+                if not -EXACT < value < EXACT:  # NaN and infinities end up here too
                     check_number(value, name)
                 lanes.append(known.number)
                 values.append(value)
@@ -392,20 +403,6 @@ class Vocabulary:
         self._freed_lanes = []
         self._names_used = self._checks_used = None
         self.register.end()
-
-
-def _is_range(field: Field) -> bool:
-    """Whether its numbers and strings are one closed range of numbers that floats compare exactly."""
-    if len(field.numbers) != 1 or field.strings is not NO_STRINGS:
-        return False
-    (low, low_side), (high, high_side) = field.numbers[0]
-    closed = low_side == BELOW and high_side == ABOVE
-    return closed and low > -EXACT_BELOW and high < EXACT_BELOW
-
-
-def _is_text(field: Field) -> bool:
-    """Whether its numbers and strings are a single string."""
-    return not field.numbers and len(field.strings.plus) == 1 and not field.strings.prefixes
 
 
 def _by_name(check: tuple[str, Field]) -> str:

@@ -9,6 +9,7 @@ so much worse than a fresh one that building it again pays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,9 @@ PRIOR = 32.0
 TOLERABLE = 1.5
 # Bounds looked at per lane when its quantiles are taken.
 MAX_BOUNDS = 1 << 14
+
+# What long work calls between its steps: others may want the interpreter.
+Pace = Callable[[], object]
 
 
 class Cuts(NamedTuple):
@@ -47,26 +51,38 @@ class Sample:
 
     def add(self, lanes: npt.ArrayLike, values: npt.ArrayLike) -> None:
         """Remember one publication, forgetting the oldest."""
+        self._put(np.array(lanes, np.int32), np.array(values, np.float64))
+
+    def add_all(self, lanes: npt.NDArray[np.int32], rows: npt.NDArray[np.float64]) -> None:
+        """Remember some rows of a batch; NaN: no value there. Keeps both arrays."""
+        there = ~np.isnan(rows)
+        for row, has, complete in zip(rows, there, there.all(axis=1).tolist(), strict=True):
+            if complete:
+                self._put(lanes, row)
+            else:
+                self._put(lanes[has], row[has])
+
+    def _put(self, lanes: npt.NDArray[np.int32], values: npt.NDArray[np.float64]) -> None:
         if len(self._lanes) < SAMPLE:
-            self._lanes.append(np.array(lanes, np.int32))
-            self._values.append(np.array(values, np.float64))
+            self._lanes.append(lanes)
+            self._values.append(values)
         else:
-            self._lanes[self.seen % SAMPLE] = np.array(lanes, np.int32)
-            self._values[self.seen % SAMPLE] = np.array(values, np.float64)
+            self._lanes[self.seen % SAMPLE] = lanes
+            self._values[self.seen % SAMPLE] = values
         self.seen += 1
 
-    def by_lane(self) -> _Ragged:
+    def by_lane(self) -> Seen:
         """All values seen, lane by lane."""
         lanes, values = list(self._lanes), list(self._values)
         count = min(len(lanes), len(values))
         if count == 0:
-            return _Ragged(np.empty(0, np.int64), np.empty(0), 0)
-        return _Ragged.of(
+            return Seen(np.empty(0, np.int64), np.empty(0), 0)
+        return Seen.of(
             np.concatenate(lanes[:count]).astype(np.int64), np.concatenate(values[:count]), count
         )
 
 
-class _Ragged(NamedTuple):
+class Seen(NamedTuple):
     """Values grouped by lane, lanes ascending, and how many publications they come from."""
 
     lane: npt.NDArray[np.int64]
@@ -76,7 +92,7 @@ class _Ragged(NamedTuple):
     @classmethod
     def of(
         cls, lane: npt.NDArray[np.int64], value: npt.NDArray[np.float64], publications: int
-    ) -> _Ragged:
+    ) -> Seen:
         order = np.argsort(lane, kind="stable")
         return cls(lane[order], value[order], publications)
 
@@ -86,14 +102,17 @@ class _Ragged(NamedTuple):
 
 
 def plan_cuts(
-    lane: npt.NDArray[np.uint32], bound: npt.NDArray[np.float64], lanes: int, sample: Sample
+    lane: npt.NDArray[np.uint32],
+    bound: npt.NDArray[np.float64],
+    lanes: int,
+    seen: Seen,
+    pace: Pace,
 ) -> Cuts:
     """Cuts and weights for a build, from the entries' bounds and the publications seen."""
     wanted = lane < EXCLUDE
     bounds = bound.reshape(-1, 2)[wanted]
     order = np.argsort(lane[wanted], kind="stable")
     ends = np.searchsorted(lane[wanted][order], np.arange(lanes + 1))
-    seen = sample.by_lane()
     cuts: list[npt.NDArray[np.float64]] = []
     weights: list[npt.NDArray[np.float64]] = []
     for number in range(lanes):
@@ -102,28 +121,26 @@ def plan_cuts(
         cut = _quantiles(np.concatenate([mine.reshape(-1), seen.values(number)]))
         cuts.append(cut)
         weights.append(_weights(cut, _typical(mine), seen.values(number), seen.publications))
+        pace()
     start = np.zeros(lanes + 1, np.uint32)
     np.cumsum([cut.size for cut in cuts], out=start[1:])
     return Cuts(start, np.concatenate(cuts), np.concatenate(weights))
 
 
 def plan_weights(
-    start: npt.NDArray[np.uint32], cut: npt.NDArray[np.float64], sample: Sample
+    start: npt.NDArray[np.uint32],
+    cut: npt.NDArray[np.float64],
+    seen: Seen,
+    pace: Pace,
 ) -> npt.NDArray[np.float64]:
     """Fresh weights for cuts that are in use."""
-    seen = sample.by_lane()
     nothing = np.empty(0)
-    return np.concatenate(
-        [
-            _weights(
-                cut[start[number] : start[number + 1]],
-                nothing,
-                seen.values(number),
-                seen.publications,
-            )
-            for number in range(start.size - 1)
-        ]
-    )
+    weights: list[npt.NDArray[np.float64]] = []
+    for number in range(start.size - 1):
+        mine = cut[start[number] : start[number + 1]]
+        weights.append(_weights(mine, nothing, seen.values(number), seen.publications))
+        pace()
+    return np.concatenate(weights)
 
 
 def _quantiles(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -16,7 +16,7 @@ from homing.push.index.kernels import Kernels
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Residual
 from homing.push.index.oracle import matches
-from homing.push.index.shapes import Row, Shapes
+from homing.push.index.shapes import Rows, Shapes
 from homing.push.values import Value
 
 Ids = npt.NDArray[np.uint64]
@@ -32,6 +32,7 @@ CHUNK = 1024
 MAX_PAIRS = 1 << 23
 _FIRST_PAIRS = 1 << 14
 _WORK = 1 << 14
+_MATCHES, _PENDING = at.MATCHES, at.PENDING
 
 
 class View(NamedTuple):
@@ -73,14 +74,15 @@ class Reader:
         self._pending = np.empty((64, 3), np.uint64)
         self._column = np.empty(0, np.int32)
         self._coded = np.empty((2, 1, 64), np.uint16)
+        self._desk = self._places()
 
     def match_row(
-        self, kernels: Kernels, view: View, row: Row, known_lanes: int
+        self, kernels: Kernels, view: View, row: Rows, known_lanes: int
     ) -> tuple[Ids, Pending | None]:
         """The ids that match one publication, as a copy, and what needs a residual check."""
-        self._call(kernels, view, *row, known_lanes)
-        postponed = self._counts[at.PENDING]
-        ids = self._found[: self._counts[at.MATCHES]].copy()
+        self._call(kernels, view, row, known_lanes)
+        postponed = self._counts[_PENDING]
+        ids = self._found[: self._counts[_MATCHES]].copy()
         return ids, self._pending[:postponed] if postponed else None
 
     def match(
@@ -94,9 +96,9 @@ class Reader:
         """All matches of the publications in `values`; None when they are too many at once."""
         if self._coded.shape[1:] != values.shape:
             self._coded = np.empty((2, *values.shape), np.uint16)
-        if not self._call(kernels, view, lanes, values, self._coded, known_lanes):
+        if not self._call(kernels, view, Rows.of(lanes, values, self._coded), known_lanes):
             return None
-        matches, pending = self._counts[at.MATCHES], self._counts[at.PENDING]
+        matches, pending = self._counts[_MATCHES], self._counts[_PENDING]
         return Found(self._found[:matches], self._owners[:matches], self._pending[:pending])
 
     def settle(self, totals: npt.NDArray[np.int64]) -> None:
@@ -104,38 +106,20 @@ class Reader:
         totals += self.counters[at.COUNTERS :]
         self.counters[at.COUNTERS :] = 0
 
-    def _call(
-        self,
-        kernels: Kernels,
-        view: View,
-        lanes: npt.NDArray[np.int32],
-        values: npt.NDArray[np.float64],
-        coded: npt.NDArray[np.uint16],
-        known_lanes: int,
-    ) -> bool:
+    def _call(self, kernels: Kernels, view: View, rows: Rows, known_lanes: int) -> bool:
         """Run the kernel, with larger buffers if it must be; False: too many at once."""
         if len(self._column) < known_lanes:
             self._column = np.full(known_lanes + 64, at.NONE, np.int32)
             self._column[at.ALWAYS] = at.ALWAYS
+            self._desk = self._places()
         while True:
-            kernels.match.match_blocks(
-                view.table,
-                lanes,
-                values,
-                coded,
-                self._column,
-                self._work,
-                self._found,
-                self._owners,
-                self._pending,
-                self.counters,
-            )
-            matches, pending = self._counts[at.MATCHES], self._counts[at.PENDING]
+            kernels.match.match_blocks(view.table, rows.places, self._desk)
+            matches, pending = self._counts[_MATCHES], self._counts[_PENDING]
             # The kernels write one more before they know whether it counts.
             if matches < len(self._found) and pending <= len(self._pending):
                 return True
             self.counters[at.COUNTERS :] -= self.counters[: at.COUNTERS]
-            if matches + pending > MAX_PAIRS and len(values) > 1:
+            if matches + pending > MAX_PAIRS and len(rows.values) > 1:
                 return False
             self._grow(matches, pending)
 
@@ -145,6 +129,18 @@ class Reader:
             self._owners = np.empty(matches + matches // 2 + 1, np.int32)
         if pending > len(self._pending):
             self._pending = np.empty((pending + pending // 2, 3), np.uint64)
+        self._desk = self._places()
+
+    def _places(self) -> npt.NDArray[np.uint64]:
+        """Where all the buffers are, for the kernel."""
+        desk = np.empty(at.DESK, np.uint64)
+        desk[at.COLUMN_AT], desk[at.COLUMN_SIZE] = self._column.ctypes.data, self._column.size
+        desk[at.WORK_AT], desk[at.WORK_SIZE] = self._work.ctypes.data, self._work.shape[1]
+        desk[at.FOUND_AT], desk[at.FOUND_SIZE] = self._found.ctypes.data, self._found.size
+        desk[at.OWNERS_AT] = self._owners.ctypes.data
+        desk[at.PENDING_AT], desk[at.PENDING_SIZE] = self._pending.ctypes.data, len(self._pending)
+        desk[at.COUNTERS_AT] = self.counters.ctypes.data
+        return desk
 
 
 def in_order(

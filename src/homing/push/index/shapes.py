@@ -34,21 +34,36 @@ _OTHERS = repeat(OTHER_TOKEN)
 _GIVEN_AT = 8 * (NONE + 1)
 
 
-class Row(NamedTuple):
-    """One publication as the kernels see it: its lanes, its values, and room for their codes."""
+class Rows(NamedTuple):
+    """Publications as the kernels see them: their lanes, their values, and room for their codes."""
 
     lanes: npt.NDArray[np.int32]
     values: npt.NDArray[np.float64]
     coded: npt.NDArray[np.uint16]
+    # Where these three are: one array instead of three to hand over.
+    places: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, lanes: npt.NDArray[np.int32], values: npt.ArrayLike) -> Row:
-        """The values of these lanes, behind the two columns that every publication has."""
+    def of(
+        cls,
+        lanes: npt.NDArray[np.int32],
+        values: npt.NDArray[np.float64],
+        coded: npt.NDArray[np.uint16],
+    ) -> Rows:
+        """`values` has the two columns that every publication has, then one for each lane."""
+        assert values.flags.c_contiguous and coded.flags.c_contiguous
+        assert values.shape[1] == NONE + 1 + lanes.size and coded.shape == (2, *values.shape)
+        places = (lanes.ctypes.data, lanes.size, values.ctypes.data, len(values), coded.ctypes.data)
+        return cls(lanes, values, coded, np.array(places, np.uint64))
+
+    @classmethod
+    def of_one(cls, lanes: npt.NDArray[np.int32], values: npt.ArrayLike) -> Rows:
+        """One publication with values on these lanes."""
         width = NONE + 1 + lanes.size
         row = np.full((1, width), nan)
         row[0, ALWAYS] = 0.0
         row[0, NONE + 1 :] = values
-        return cls(lanes, row, np.empty((2, 1, width), np.uint16))
+        return cls.of(lanes, row, np.empty((2, 1, width), np.uint16))
 
 
 class Shape:
@@ -66,7 +81,7 @@ class Shape:
     ) -> None:
         names = tuple(like)
         given = [*numbers.values(), *booleans.values(), *texts.values()]
-        self.row = Row.of(np.array([*given, *constants], np.int32), 1.0)
+        self.row = Rows.of_one(np.array([*given, *constants], np.int32), 1.0)
         self._buffer = memoryview(self.row.values.data).cast("B")
         self._pack = Struct(f"={len(given)}d").pack_into
         self._numbers = _picker(numbers, names)
@@ -116,7 +131,7 @@ class Shapes:
         self._seen: set[tuple[str, ...]] = set()
         self._lanes_changed = -1
 
-    def row(self, attributes: Mapping[str, Value], vocabulary: Vocabulary) -> Row:
+    def row(self, attributes: Mapping[str, Value], vocabulary: Vocabulary) -> Rows:
         """The publication, valid until the next one is asked for; refuses what has no meaning."""
         if self._lanes_changed != vocabulary.lanes_changed:
             self._lanes_changed = vocabulary.lanes_changed
@@ -128,7 +143,7 @@ class Shapes:
         if shape is not None and shape.takes(attributes, vocabulary.register.numbers):
             return shape.row
         lanes, values = vocabulary.row(attributes)
-        return Row.of(np.array(lanes, np.int32), values)
+        return Rows.of_one(np.array(lanes, np.int32), values)
 
     def _new(
         self, names: tuple[str, ...], attributes: Mapping[str, Value], vocabulary: Vocabulary

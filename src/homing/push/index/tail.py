@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 
 import numpy as np
@@ -16,8 +16,17 @@ ENTRIES = 512
 # Room for the bounds of 512 ordinary subscriptions; one that needs more gets a tail of its own.
 BOUNDS = 4096
 
-_BOUNDS = tuple(Struct("=" + "Qdd" * count) for count in range(16))
-_ENTRIES = Struct("=8I")
+_ENTRIES, _SUBSCRIBERS = at.ENTRIES, at.SUBSCRIBERS
+
+
+def _packer(size: int) -> Callable[..., None]:
+    """What writes bounds of together `size` numbers."""
+    return Struct("=" + "Qdd" * (size // 3)).pack_into
+
+
+_MANY = 48
+_PACK_BOUNDS = tuple(_packer(size) for size in range(_MANY))
+_pack_entry = Struct("=6I").pack_into
 
 
 class Tail:
@@ -61,31 +70,31 @@ class Tail:
     def __len__(self) -> int:
         return self._used
 
-    def fits(self, boxes: Sequence[Box]) -> bool:
-        """Whether these boxes still have room."""
-        if self._used + len(boxes) > self._room:
+    def append(self, subscription: int, boxes: Sequence[Box]) -> bool:
+        """Add a subscription's boxes; False: there is no room for them."""
+        entry, used, words, octets = self._used, self._bounds_used, self._words, self._octets
+        if entry + len(boxes) > self._room:
             return False
-        return self._bounds_used + bounds_in(boxes) <= self._bound_room
-
-    def append(self, subscription: int, boxes: Sequence[Box]) -> None:
-        """Add a subscription's boxes; the caller made sure that they fit."""
-        entry, used, words = self._used, self._bounds_used, self._words
         for bounds, residual in boxes:
-            count = len(bounds) // 3
-            packed = _BOUNDS[count] if count < len(_BOUNDS) else Struct("=" + "Qdd" * count)
-            packed.pack_into(self._octets, self._bound_at + 24 * used, *bounds)
+            size = len(bounds)
+            end = used + size // 3
+            if end > self._bound_room:
+                return False  # what is not counted is not there
+            pack = _PACK_BOUNDS[size] if size < _MANY else _packer(size)
+            pack(octets, self._bound_at + 24 * used, *bounds)
             words[self._id_at + entry] = subscription
             # The entry, and behind it the beginning of the next, which is its end.
-            offset = self._entry_at + 16 * entry
-            begin, used = used, used + count
-            _ENTRIES.pack_into(
-                self._octets, offset, begin, entry, residual, 0, used, entry + 1, 0, 0
+            _pack_entry(
+                octets, self._entry_at + 16 * entry, used, entry, residual, 0, end, entry + 1
             )
+            used = end
             entry += 1
         self.positions[subscription] = (self._used, entry)
-        self._used, self._bounds_used = entry, used
-        words[at.SUBSCRIBERS] = entry
-        words[at.ENTRIES] = entry
+        self._used = entry
+        self._bounds_used = used
+        words[_SUBSCRIBERS] = entry
+        words[_ENTRIES] = entry
+        return True
 
     def remove(self, subscription: int) -> None:
         """Kill the boxes of a subscription that is here."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from homing.push.index.kernels.codes import bucket_shift, code_of
-from homing.push.index.kernels.jit import kernel
+from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
     ASK,
     BOUND,
@@ -39,7 +39,7 @@ from homing.push.index.kernels.layout import (
     STRIP_WORDS,
     UNBOUNDED,
 )
-from homing.push.index.kernels.machine import block_at
+from homing.push.index.kernels.machine import block_at, fetch
 
 HASH_SEED = np.uint64(0x9E3779B97F4A7C15)
 HASH_STEP = np.uint64(0xBF58476D1CE4E5B9)
@@ -408,10 +408,14 @@ def bury(block, p):
         record16[FLAG] = GONE
 
 
-@kernel("i8(u8[::1],u8,b1)")
-def find(table, subscription, kill):
+@kernel()
+def found(table, subscription, kill):
     """How many living boxes a subscription has in the paged blocks; with `kill` they die."""
-    found = 0
+    for i in range(table.size // 2):
+        block = block_at(table, i)
+        if block[PAGES]:
+            fetch(block, block[SLOT] + ((mix(subscription) & block[HASHMASK]) >> np.uint64(1)))
+    count = 0
     for i in range(table.size // 2):
         block = block_at(table, i)
         if block[PAGES] == 0:
@@ -423,11 +427,25 @@ def find(table, subscription, kill):
         while slots[cell]:
             p = np.int64(slots[cell]) - 1
             if block[np.int64(block[ID]) + p] == subscription and not dead[p]:
-                found += 1
+                count += 1
                 if kill:
                     bury(block, p)
             cell = (cell + np.uint64(1)) & mask
-    return found
+    return count
+
+
+@direct
+@kernel("i8(u8[::1],u8,b1)", nogil=False)
+def find(table, subscription, kill):
+    """The same, called for one subscription: a microsecond."""
+    return found(table, subscription, kill)
+
+
+@kernel("void(u8[::1],u8[::1])")
+def kill_all(table, subscriptions):
+    """All living boxes of these subscriptions die."""
+    for subscription in subscriptions:
+        found(table, subscription, True)
 
 
 @kernel("f8[::1](u8[::1],f8[::1],i8)")

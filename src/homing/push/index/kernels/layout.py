@@ -101,3 +101,20 @@ NONE = 1
 # What a call of a match kernel counted.
 (PAGES_VISITED, CANDIDATES, FALSE_CANDIDATES, MATCHES, PENDING) = range(5)
 COUNTERS = 5
+
+# What a match kernel is given: addresses, and how many elements or rows are there.
+(LANES_AT, LANES_SIZE, VALUES_AT, VALUES_SIZE, CODED_AT) = range(5)
+# The desk that it works at.
+(
+    COLUMN_AT,
+    COLUMN_SIZE,
+    WORK_AT,
+    WORK_SIZE,
+    FOUND_AT,
+    FOUND_SIZE,
+    OWNERS_AT,
+    PENDING_AT,
+    PENDING_SIZE,
+    COUNTERS_AT,
+) = range(10)
+DESK = 10

@@ -14,7 +14,7 @@ from homing.push.index.kernels.layout import FLAG, LINE, RECORD_LANES
 
 
 @intrinsic
-def _pointer(_typing, _address):
+def pointer(_typing, _address):
     """A pointer from an address."""
 
     def generate(_context, builder, _signature, args):
@@ -26,7 +26,7 @@ def _pointer(_typing, _address):
 @kernel()
 def block_at(table, i):
     """Block number i of a table of (address, words) pairs."""
-    return carray(_pointer(table[2 * i]), (np.int64(table[2 * i + 1]),), np.uint64)
+    return carray(pointer(table[2 * i]), (np.int64(table[2 * i + 1]),), np.uint64)
 
 
 @intrinsic

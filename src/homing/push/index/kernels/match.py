@@ -12,42 +12,65 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import carray  # type: ignore[attr-defined]
 
 from homing.push.index.kernels.codes import encode
-from homing.push.index.kernels.jit import kernel
+from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
     ABSENT,
     ASK,
     BOUND,
     BOX,
     CANDIDATES,
+    CODED_AT,
+    COLUMN_AT,
+    COLUMN_SIZE,
     COUNTERS,
+    COUNTERS_AT,
     DEAD,
     ENTRIES,
     ENTRY,
     FALSE_CANDIDATES,
+    FOUND_AT,
+    FOUND_SIZE,
     HEAD,
     ID,
     LANE_MASK,
+    LANES_AT,
+    LANES_SIZE,
     LINE,
     MATCHES,
     MAX_CUTS,
     MAX_DIMENSIONS,
     NO_RESIDUAL,
     NONE,
+    OWNERS_AT,
     PAGE,
     PAGEAT,
     PAGES,
     PAGES_VISITED,
     PENDING,
+    PENDING_AT,
+    PENDING_SIZE,
     ROW_WORDS,
     SLOT_BITS,
     SLOTS,
     STRIP,
     STRIP_WORDS,
     STRIPS,
+    VALUES_AT,
+    VALUES_SIZE,
+    WORK_AT,
+    WORK_SIZE,
 )
-from homing.push.index.kernels.machine import and_lines, block_at, compared, fetch, lowest_bit
+from homing.push.index.kernels.machine import (
+    and_lines,
+    block_at,
+    compared,
+    fetch,
+    lowest_bit,
+    pointer,
+)
 
 U0, U1, U2, U3, U4, U5, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 8, 32, 48))
 U7, U_SLOTS, U_SLOT_BITS = np.uint64(7), np.uint64(SLOTS - 1), np.uint64(SLOT_BITS)
@@ -403,18 +426,36 @@ def scan(block, batch, work, answer):
             begin += count
 
 
-@kernel(
-    "void(u8[::1],i4[::1],f8[:,::1],u2[:,:,::1],i4[::1],i4[:,::1],u8[::1],i4[::1],u8[:,::1],i8[::1])"
-)
-def match_blocks(table, lanes, values, coded, column, work, found, owners, pending, counters):
-    """Every match of every publication in `values` with every block of the table.
-
-    `counters` holds what this call counted, and behind that the sums of all calls.
-    """
-    counters[:COUNTERS] = 0
-    batch = Batch(column, coded[0], coded[1], values)
+@kernel()
+def opened(desk):
+    """Where each lane's column is noted, the room to work in, and where the answer goes."""
+    column = carray(pointer(desk[COLUMN_AT]), (np.int64(desk[COLUMN_SIZE]),), np.int32)
+    work = carray(pointer(desk[WORK_AT]), (5, np.int64(desk[WORK_SIZE])), np.int32)
+    found = carray(pointer(desk[FOUND_AT]), (np.int64(desk[FOUND_SIZE]),), np.uint64)
+    owners = carray(pointer(desk[OWNERS_AT]), (found.size,), np.int32)
+    pending = carray(pointer(desk[PENDING_AT]), (np.int64(desk[PENDING_SIZE]), 3), np.uint64)
+    counters = carray(pointer(desk[COUNTERS_AT]), (2 * COUNTERS,), np.int64)
     room = Work(work[0], work[1], work[2], work[3], work[4])
-    answer = Answer(found, owners, pending, counters)
+    return column, room, Answer(found, owners, pending, counters)
+
+
+@direct
+@kernel("void(u8[::1],u8[::1],u8[::1])")
+def match_blocks(table, given, desk):
+    """Every match of every publication that is given with every block of the table.
+
+    `given` and `desk` hold addresses and sizes, as `table` does: unpacking each array by itself would
+    take a tenth of a publication's time. The counters hold what this call counted, and behind that
+    the sums of all calls.
+    """
+    column, room, answer = opened(desk)
+    counters = answer.counters
+    counters[:COUNTERS] = 0
+    lanes = carray(pointer(given[LANES_AT]), (np.int64(given[LANES_SIZE]),), np.int32)
+    shape = np.int64(given[VALUES_SIZE]), lanes.size + NONE + 1
+    values = carray(pointer(given[VALUES_AT]), shape, np.float64)
+    coded = carray(pointer(given[CODED_AT]), (2, shape[0], shape[1]), np.uint16)
+    batch = Batch(column, coded[0], coded[1], values)
     for i in range(lanes.size):
         column[lanes[i]] = i + NONE + 1
     for i in range(table.size // 2):
@@ -433,6 +474,7 @@ def match_blocks(table, lanes, values, coded, column, work, found, owners, pendi
         counters[COUNTERS + i] += counters[i]
 
 
+@direct
 @kernel("void(u8[::1],i4[::1],i8,i8[::1],u8[::1])")
 def by_publication(found, owners, count, offsets, ids):
     """Matches in the order they were found, sorted by publication: ids[offsets[e]:offsets[e + 1]]."""
