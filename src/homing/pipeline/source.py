@@ -12,6 +12,7 @@ Options:
     until       only events before it
     maxEvents   about so many events in one micro-batch
     damage      `skip` (default): pass over damaged blocks and log each; `fail`: stop at the first
+    ranges      `true`: instead of events, which ranges of blocks they are in (homing.pipeline.pieces)
     pushdown    `true`: take Spark's own filters on kind and at; needs
                 spark.sql.python.filterPushdown.enabled (homing.pipeline.session sets both)
 
@@ -43,6 +44,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -57,7 +59,7 @@ from homing.journal.events import KINDS
 from homing.journal.positions import Offset, Range, advance, between
 from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments
 from homing.pipeline.remote import Remote, parse_remote
-from homing.pipeline.schema import EVENTS, arrow_part
+from homing.pipeline.schema import EVENTS, RANGES, arrow_part
 from homing.pipeline.sink import Sink, StreamSink, check_schema, parse_target
 
 log = logging.getLogger(__name__)
@@ -130,6 +132,7 @@ class Asked:
     schema: pa.Schema
     most: int | None
     fail_on_damage: bool
+    ranges: bool = False
 
     def on_damage(self, damage: CorruptSegment) -> None:
         """Never silently."""
@@ -143,12 +146,14 @@ def parse(options: Mapping[str, str], schema: StructType) -> Asked:
     damage = options.get("damage", "skip")
     if damage not in ("skip", "fail"):
         raise PipelineError(f"damage is skip or fail, not {damage!r}")
+    ranges = options.get("ranges", "false").lower() == "true"
     return Asked(
         _place(options),
         Wanted(_kinds(options), _moment(options, "since"), _moment(options, "until")),
-        arrow_part(schema),
+        arrow_part(EVENTS if ranges else schema),
         _positive(options, "maxEvents"),
         damage == "fail",
+        ranges,
     )
 
 
@@ -202,7 +207,11 @@ class RangePartition(InputPartition):
 
 def read_partition(asked: Asked, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """A task's batches; where there is nothing at all to read Spark asks once, with None."""
-    return read_range(asked, partition.piece) if isinstance(partition, RangePartition) else iter(())
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    if asked.ranges:
+        return iter([pa.RecordBatch.from_pylist([partition.piece._asdict()], RANGES)])
+    return read_range(asked, partition.piece)
 
 
 def read_range(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
@@ -255,14 +264,53 @@ def _from_blocks(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.Re
 
 
 def _from_parquet(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.RecordBatch]:
-    schema, kinds = _internal(asked), asked.wanted.kinds
+    """Only columns that somebody asks for are read: most row groups lie in the range as a whole."""
+    wanted = asked.wanted
+    timed = wanted.since is not None or wanted.until is not None
+    for_filters = ["at"] * timed + ["kind"] * (wanted.kinds is not None)
+    names = list(dict.fromkeys([*asked.schema.names, *for_filters]))
     with pq.ParquetFile(segment.parquet) as file:
-        for found in file.iter_batches(BATCH_EVENTS, columns=schema.names):
+        whole, cut = _row_groups(file, piece)
+        for found in file.iter_batches(BATCH_EVENTS, whole, columns=names):
+            yield _of_kinds(_fitting(found, names), wanted.kinds)
+        for found in file.iter_batches(BATCH_EVENTS, cut, columns=[*names, "number"]):
             number = found.column("number")
             keep = pc.and_(pc.greater_equal(number, piece.first), pc.less_equal(number, piece.last))
-            if kinds is not None:
-                keep = pc.and_(keep, pc.is_in(found.column("kind"), pa.array(sorted(kinds))))
-            yield found.filter(keep).select(schema.names).cast(schema)
+            yield _of_kinds(_fitting(found.filter(keep), names), wanted.kinds)
+
+
+def _row_groups(file: pq.ParquetFile, piece: Range) -> tuple[list[int], list[int]]:
+    """Those that lie in a range, and those that overlap it; what files say of numbers is exact."""
+    column = next(i for i in range(len(file.schema)) if file.schema.column(i).path == "number")
+    whole, cut = [], []
+    for group in range(file.num_row_groups):
+        told = file.metadata.row_group(group).column(column).statistics
+        if told is not None and piece.first <= told.min and told.max <= piece.last:
+            whole.append(group)
+        elif told is None or (told.min <= piece.last and told.max >= piece.first):
+            cut.append(group)
+    return whole, cut
+
+
+def _fitting(found: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The columns by these names; null where the file is older than the column."""
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    if found.schema.equals(schema):
+        return found
+    there = set(found.schema.names)
+    columns = [
+        found.column(field.name).cast(field.type)
+        if field.name in there
+        else pa.nulls(found.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _of_kinds(found: pa.RecordBatch, kinds: frozenset[str] | None) -> pa.RecordBatch:
+    if kinds is None:
+        return found
+    return found.filter(pc.is_in(found.column("kind"), pa.array(sorted(kinds), pa.string())))
 
 
 class JournalSource(DataSource):
@@ -273,7 +321,8 @@ class JournalSource(DataSource):
         return "homing"
 
     def schema(self) -> StructType:
-        return EVENTS
+        ranges = self.options.get("ranges", "false").lower() == "true"
+        return from_arrow_schema(RANGES) if ranges else EVENTS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         asked = parse(self.options, schema)
