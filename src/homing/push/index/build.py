@@ -10,7 +10,7 @@ import numpy.typing as npt
 from homing.push.index.blocks import Words, aligned, section32
 from homing.push.index.kernels import layout as at
 from homing.push.index.kernels import load
-from homing.push.index.planner import Cuts, Pace, Seen, plan_weights
+from homing.push.index.planner import Breathe, Cuts, Seen, plan_weights
 
 # Whoever imports this module builds, and building needs the kernels.
 kernel: Any = load().build
@@ -105,7 +105,7 @@ def arrange(
     access: npt.NDArray[np.int32],
     spans: npt.NDArray[np.uint16],
     shares: npt.NDArray[np.float64],
-    pace: Pace,
+    breathe: Breathe,
 ) -> Arrangement:
     """Entries with the same access lanes and neighbouring codes into the same page.
 
@@ -113,7 +113,7 @@ def arrange(
     b into pages: two-dimensional tiles, so that a publication meets few of them. A group on one
     lane is cut along that lane only.
     """
-    groups, lanes = _grouped(access, spans, shares, pace)
+    groups, lanes = _grouped(access, spans, shares, breathe)
     order = np.lexsort((spans[:, 0].astype(np.int32) + spans[:, 1], groups))
     sizes = np.bincount(groups, minlength=len(lanes)).astype(np.int64)
     pages = -(-sizes // at.SLOTS)
@@ -122,7 +122,7 @@ def arrange(
     strip_size = at.SLOTS * per_strip
     strips = -(-pages // per_strip)
     strip = (np.cumsum(strips) - strips)[groups[order]] + rank // strip_size[groups[order]]
-    pace()
+    breathe()
     order = order[np.lexsort((spans[order, 2].astype(np.int32) + spans[order, 3], strip))]
     return _tiled(order, np.sort(strip), np.repeat(lanes, strips, axis=0), spans)
 
@@ -131,7 +131,7 @@ def _grouped(
     access: npt.NDArray[np.int32],
     spans: npt.NDArray[np.uint16],
     shares: npt.NDArray[np.float64],
-    pace: Pace,
+    breathe: Breathe,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """A group for each entry, and its lanes.
 
@@ -147,12 +147,12 @@ def _grouped(
     _swapped(access, spans, single & swap)
     access[single, 1] = 0
     spans[single, 2:] = 0
-    pace()
+    breathe()
     inverse, counts = _counted(access)
     small = (counts < MIN_GROUP)[inverse]
     access[small] = 0
     spans[small] = 0
-    pace()
+    breathe()
     inverse, counts = _counted(access)
     lanes = np.zeros((counts.size, 2), np.int32)
     lanes[inverse] = access
@@ -202,17 +202,17 @@ def _tiled(
     return Arrangement(entries, strips.reshape(-1), boxes.reshape(-1))
 
 
-def paged_block(boxes: Boxes, cuts: Cuts, pace: Pace) -> Words:
-    """A finished, paged block of these boxes; `pace` is called between the steps."""
+def paged_block(boxes: Boxes, cuts: Cuts, breathe: Breathe) -> Words:
+    """A finished, paged block of these boxes; `breathe` is called between the steps."""
     boxes = joined(boxes)
-    pace()
+    breathe()
     count = boxes.residual.size
     access = np.empty((count, 2), np.int32)
     spans = np.empty((count, 4), np.uint16)
     shares = np.empty(count, np.float64)
     kernel.choose_access(boxes.first, boxes.lane, boxes.bound, *cuts, spans, access, shares)
-    plan = arrange(access, spans, shares, pace)
-    pace()
+    plan = arrange(access, spans, shares, breathe)
+    breathe()
     pages = plan.entries.size // at.SLOTS
     dimensions = np.zeros((pages, at.MAX_DIMENSIONS), np.int32)
     counts = np.zeros(pages, np.int32)
@@ -226,7 +226,7 @@ def paged_block(boxes: Boxes, cuts: Cuts, pace: Pace) -> Words:
     body = np.zeros(pages + 1, np.uint64)
     lines = at.LINE * (1 + sizes) + at.HEAD
     np.cumsum(lines + counts.astype(np.int64) * at.ROW_WORDS, out=body[1:])
-    block = _laid_out(boxes, cuts, plan, body, pace)
+    block = _laid_out(boxes, cuts, plan, body, breathe)
     kernel.fill_pages(
         block[int(block[at.PAGE]) :],
         plan.entries,
@@ -242,19 +242,19 @@ def paged_block(boxes: Boxes, cuts: Cuts, pace: Pace) -> Words:
     return block
 
 
-def drift(block: Words, seen: Seen, pace: Pace) -> float:
+def drift(block: Words, seen: Seen, breathe: Breathe) -> float:
     """How many times more publications pass the block's access lanes than the best lanes."""
     lanes = int(block[at.LANES])
     start = section32(block, at.CUTSTART, lanes + 1)
     cut = block.view(np.float64)[int(block[at.CUT]) :][: int(start[-1])]
     step = max(1, int(block[at.ENTRIES]) // DRIFT_ENTRIES)
-    now, best = kernel.drift(block, plan_weights(start, cut, seen, pace), step)
+    now, best = kernel.drift(block, plan_weights(start, cut, seen, breathe), step)
     return float(now / best) if best else 1.0
 
 
-def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words, pace: Pace) -> Words:
+def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words, breathe: Breathe) -> Words:
     """The block with every section in place but the pages' bodies still empty."""
-    pace()
+    breathe()
     real = plan.entries >= 0
     chosen = plan.entries[real]
     ids = boxes.ids[kernel.elements(boxes.subs, chosen)]
@@ -268,7 +268,7 @@ def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words, pace: Pa
     entry[:-1, 2] = at.NO_RESIDUAL
     entry[:-1, 2][real] = boxes.residual[chosen]
     bound = kernel.laid_bounds(bounds, boxes.lane, boxes.bound)
-    pace()
+    breathe()
     sections: dict[int, npt.NDArray[Any]] = {
         at.ENTRY: entry,
         at.BOUND: bound,
@@ -282,7 +282,7 @@ def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words, pace: Pa
         at.PAGEAT: body,
     }
     block = assembled(sections, int(body[-1]))
-    pace()
+    breathe()
     block[at.ENTRIES] = real.size
     block[at.BOUNDS] = bounds.size
     block[at.SUBSCRIBERS] = ids.size

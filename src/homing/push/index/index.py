@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from homing.errors import SubscriptionError
 from homing.push.index import kernels as compiled
 from homing.push.index import store
-from homing.push.index.blocks import Words
+from homing.push.index.blocks import Words, ids_of
 from homing.push.index.columns import Columns, columns_of
 from homing.push.index.forgetting import forget_unused
 from homing.push.index.kernels import layout as at
@@ -51,8 +50,6 @@ SAMPLE_EVERY = 16
 REPLAN_EVERY = 8192
 # Seconds that long upkeep leaves to others between two of its steps.
 BREATH = 0.0001
-# Seconds that upkeep may keep the interpreter for itself.
-STRETCH = 0.0005
 # Unmerged tails that a snapshot copies under the lock, 130 kB each.
 TAILS_COPIED = 4
 
@@ -66,8 +63,11 @@ class Index:
         self._tail = Tail()
         self._frozen: list[Tail] = []
         self._paged: list[Words] = []
-        # The tail that each subscription not yet paged is in.
-        self._recent: dict[int, Tail] = {}
+        # All tails by number, and for each subscription in them its tail's number << 32 | entry:
+        # dictionaries of numbers are nothing to the garbage collector, however large.
+        self._tails: dict[int, Tail] = {0: self._tail}
+        self._numbered = 0
+        self._recent: dict[int, int] = {}
         self._silent: set[int] = set()
         self._count = 0
         self._removed: list[int] | None = None
@@ -83,7 +83,6 @@ class Index:
         self._view = View.of([self._tail.words])
         self._work = threading.Event()
         self._never = threading.Event()
-        self._breathed = 0.0
         self._closed = False
         self._thread: threading.Thread | None = None
         self._background = background
@@ -119,8 +118,8 @@ class Index:
                 raise SubscriptionError(f"there is no subscription {subscription}")
 
     def _holds(self, subscription: int) -> bool:
-        recent = self._recent.get(subscription)
-        if (recent is not None and not recent.merged) or subscription in self._silent:
+        place = self._recent.get(subscription)
+        if (place is not None and place >> 32 in self._tails) or subscription in self._silent:
             return True
         return len(self._paged) > 0 and find(self._view, subscription, False) > 0
 
@@ -131,16 +130,18 @@ class Index:
             self._silent.add(subscription)
         else:
             boxes = self._vocabulary.boxes(fields)
-            if not self._tail.append(subscription, boxes):
+            entry = self._tail.append(subscription, boxes)
+            if entry < 0:
                 self._freeze(len(boxes), bounds_in(boxes))
-                self._tail.append(subscription, boxes)
-            self._recent[subscription] = self._tail
+                entry = self._tail.append(subscription, boxes)
+            self._recent[subscription] = self._numbered << 32 | entry
         self._count += 1
 
     def _remove(self, subscription: int) -> bool:
-        recent = self._recent.pop(subscription, None)
-        if recent is not None and not recent.merged:
-            recent.remove(subscription)
+        place = self._recent.pop(subscription, None)
+        tail = None if place is None else self._tails.get(place >> 32)
+        if place is not None and tail is not None:
+            tail.remove(subscription, place & 0xFFFFFFFF)
             there = True
         else:
             there = bool(self._paged) and find(self._view, subscription, True) > 0
@@ -156,9 +157,16 @@ class Index:
         """Leave the tail to be merged and begin one with room for at least this much."""
         if len(self._tail):
             self._frozen.append(self._tail)
+        else:
+            del self._tails[self._numbered]
         self._tail = Tail(max(entries, ENTRIES), max(bounds, BOUNDS))
+        self._number(self._tail)
         self._view = self._view.with_block(self._tail.words)
         self._wake()
+
+    def _number(self, tail: Tail) -> None:
+        self._numbered += 1
+        self._tails[self._numbered] = tail
 
     def _show(self) -> None:
         blocks = [*self._paged, *(frozen.words for frozen in self._frozen), self._tail.words]
@@ -197,8 +205,7 @@ class Index:
         return self._match_chunks(Columns(columns), self._matrix_of_columns)
 
     def _match_chunks(self, rows: Any, matrix_of: Any) -> tuple[Offsets, Ids]:
-        counts: list[npt.NDArray[np.int64]] = []
-        ids: list[Ids] = []
+        parts: list[tuple[Offsets, Ids]] = []
         waiting = [rows[begin : begin + CHUNK] for begin in range(0, len(rows), CHUNK)][::-1]
         while waiting:
             chunk = waiting.pop()
@@ -209,15 +216,13 @@ class Index:
                 waiting += [chunk[half:], chunk[:half]]
                 continue
             self._learn(lanes, matrix)
-            offsets, sorted_ids = in_order(found, chunk, self._vocabulary.residuals)
-            counts.append(np.diff(offsets))
-            ids.append(sorted_ids)
-        if len(ids) == 1:
-            return offsets, sorted_ids
+            parts.append(in_order(found, chunk, self._vocabulary.residuals))
+        if len(parts) == 1:
+            return parts[0]
         offsets = np.zeros(len(rows) + 1, np.int64)
-        if counts:
-            np.cumsum(np.concatenate(counts), out=offsets[1:])
-        return offsets, np.concatenate(ids) if ids else np.empty(0, np.uint64)
+        if parts:
+            np.cumsum(np.concatenate([np.diff(some) for some, _ in parts]), out=offsets[1:])
+        return offsets, np.concatenate([np.empty(0, np.uint64), *(ids for _, ids in parts)])
 
     def _matrix_of_rows(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Any, ...]:
         lanes: list[int] = []
@@ -340,7 +345,7 @@ class Index:
         return [
             i
             for i, block in enumerate(paged)
-            if build_module().drift(block, seen, self._pace)
+            if build_module().drift(block, seen, self._breathe)
             > TOLERABLE * float(block.view(np.float64)[at.PLANNED])
         ]
 
@@ -351,14 +356,14 @@ class Index:
             lanes = self._vocabulary.lanes
         try:
             boxes = build.collect([*paged, *(old.words for old in frozen)])
-            self._pace()
+            self._breathe()
             block: list[Words] = []
             if boxes.residual.size:
                 seen = self._sample.by_lane()
-                self._pace()
-                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen, self._pace)
-                block = [build.paged_block(boxes, cuts, self._pace)]
-                drift = build.drift(block[0], seen, self._pace)
+                self._breathe()
+                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen, self._breathe)
+                block = [build.paged_block(boxes, cuts, self._breathe)]
+                drift = build.drift(block[0], seen, self._breathe)
                 block[0].view(np.float64)[at.PLANNED] = drift
             self._swap(frozen, paged, block)
         finally:
@@ -379,18 +384,12 @@ class Index:
         self._vocabulary_then = self._vocabulary.size
 
     def _breathe(self) -> None:
-        """A moment for whoever waits for the lock or the interpreter."""
-        self._never.wait(BREATH)
+        """A moment for whoever waits for the lock or the interpreter.
 
-    def _pace(self) -> None:
-        """Breathe if the last time is a while ago.
-
-        Letting go of the interpreter is not enough: who waits for it takes tens of microseconds to
-        wake up, and without a request that comes after 5 ms finds it taken again.
+        Letting go is not enough: who waits for the interpreter takes tens of microseconds to wake up,
+        and without a request, which comes after 5 ms, finds it taken again.
         """
-        if monotonic() - self._breathed > STRETCH:
-            self._breathe()
-            self._breathed = monotonic()
+        self._never.wait(BREATH)
 
     def _swap(self, frozen: list[Tail], paged: list[Words], block: list[Words]) -> None:
         """Put the merged block in the place of its parts, without what was removed meanwhile."""
@@ -404,21 +403,24 @@ class Index:
         with self._lock:
             repeat(view, removed, repeated)
             self._removed = None
-            for old in frozen:
-                old.merged = True
+            merged = {id(old) for old in frozen}
+            numbers = {number: old for number, old in self._tails.items() if id(old) in merged}
+            for number in numbers:
+                del self._tails[number]
             replaced = {id(old) for old in paged}
-            self._frozen = [old for old in self._frozen if not old.merged]
+            self._frozen = [old for old in self._frozen if id(old) not in merged]
             self._paged = [old for old in self._paged if id(old) not in replaced] + block
             self._show()
-        for old in frozen:
+        for number, old in numbers.items():
             with self._lock:
-                self._forget_recent(old)
+                self._forget_recent(number, old)
             self._breathe()
 
-    def _forget_recent(self, old: Tail) -> None:
-        for subscription in old.positions:
-            if self._recent.get(subscription) is old:
-                del self._recent[subscription]
+    def _forget_recent(self, number: int, old: Tail) -> None:
+        recent = self._recent
+        for subscription in ids_of(old.words).tolist():
+            if recent.get(subscription, -1) >> 32 == number:
+                del recent[subscription]
 
     # --- files and figures -----------------------------------------------------------------
 
@@ -456,7 +458,12 @@ class Index:
         loaded = store.restore(Path(path), verify=verify)
         index._vocabulary, index._paged = loaded.vocabulary, loaded.paged
         index._frozen = loaded.tails
-        index._recent = {number: tail for tail in loaded.tails for number in tail.positions}
+        for tail in loaded.tails:
+            index._number(tail)
+            places = tail.living().items()
+            index._recent |= {number: index._numbered << 32 | entry for number, entry in places}
+        # The tail that takes what is new has the highest number.
+        index._number(index._tails.pop(0))
         index._silent, index._count = loaded.silent, loaded.subscriptions
         index._show()
         return index

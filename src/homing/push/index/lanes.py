@@ -112,7 +112,7 @@ class Vocabulary:
             if strings is NO_STRINGS and len(numbers) == 1 and known.number != NO_LANE:
                 (low, low_side), (high, high_side) = numbers[0]
                 # Only the sides of a closed range ascend.
-                if low_side < high_side and -EXACT < low and high < EXACT:
+                if low_side < high_side and low > -EXACT and high < EXACT:
                     plain += (known.number, low, high)
                     continue
             elif not numbers and known.token != NO_LANE:

@@ -27,7 +27,9 @@ TOLERABLE = 1.5
 MAX_BOUNDS = 1 << 14
 
 # What long work calls between its steps: others may want the interpreter.
-Pace = Callable[[], object]
+Breathe = Callable[[], object]
+# Lanes looked at between two breaths, a tenth of a millisecond or two each.
+LANES_A_BREATH = 4
 
 
 class Cuts(NamedTuple):
@@ -56,8 +58,8 @@ class Sample:
     def add_all(self, lanes: npt.NDArray[np.int32], rows: npt.NDArray[np.float64]) -> None:
         """Remember some rows of a batch; NaN: no value there. Keeps both arrays."""
         there = ~np.isnan(rows)
-        for row, has, complete in zip(rows, there, there.all(axis=1).tolist(), strict=True):
-            if complete:
+        for row, has in zip(rows, there, strict=True):
+            if has.all():
                 self._put(lanes, row)
             else:
                 self._put(lanes[has], row[has])
@@ -106,7 +108,7 @@ def plan_cuts(
     bound: npt.NDArray[np.float64],
     lanes: int,
     seen: Seen,
-    pace: Pace,
+    breathe: Breathe,
 ) -> Cuts:
     """Cuts and weights for a build, from the entries' bounds and the publications seen."""
     wanted = lane < EXCLUDE
@@ -121,7 +123,8 @@ def plan_cuts(
         cut = _quantiles(np.concatenate([mine.reshape(-1), seen.values(number)]))
         cuts.append(cut)
         weights.append(_weights(cut, _typical(mine), seen.values(number), seen.publications))
-        pace()
+        if number % LANES_A_BREATH == 0:
+            breathe()
     start = np.zeros(lanes + 1, np.uint32)
     np.cumsum([cut.size for cut in cuts], out=start[1:])
     return Cuts(start, np.concatenate(cuts), np.concatenate(weights))
@@ -131,7 +134,7 @@ def plan_weights(
     start: npt.NDArray[np.uint32],
     cut: npt.NDArray[np.float64],
     seen: Seen,
-    pace: Pace,
+    breathe: Breathe,
 ) -> npt.NDArray[np.float64]:
     """Fresh weights for cuts that are in use."""
     nothing = np.empty(0)
@@ -139,7 +142,8 @@ def plan_weights(
     for number in range(start.size - 1):
         mine = cut[start[number] : start[number + 1]]
         weights.append(_weights(mine, nothing, seen.values(number), seen.publications))
-        pace()
+        if number % LANES_A_BREATH == 0:
+            breathe()
     return np.concatenate(weights)
 
 

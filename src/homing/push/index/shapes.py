@@ -51,8 +51,8 @@ class Rows(NamedTuple):
         coded: npt.NDArray[np.uint16],
     ) -> Rows:
         """`values` has the two columns that every publication has, then one for each lane."""
-        assert values.flags.c_contiguous and coded.flags.c_contiguous
-        assert values.shape[1] == NONE + 1 + lanes.size and coded.shape == (2, *values.shape)
+        assert values.shape[1] == NONE + 1 + lanes.size
+        assert coded.shape == (2, *values.shape)
         places = (lanes.ctypes.data, lanes.size, values.ctypes.data, len(values), coded.ctypes.data)
         return cls(lanes, values, coded, np.array(places, np.uint64))
 

@@ -32,16 +32,13 @@ _pack_entry = Struct("=6I").pack_into
 class Tail:
     """A block without pages, written by the one writer.
 
-    Readers may look at it at any time: an entry is complete before ENTRIES counts it. Once it is
-    `merged`, its subscriptions are in a paged block and what is said here no longer counts.
+    Readers may look at it at any time: an entry is complete before ENTRIES counts it.
     """
 
     def __init__(
         self, entries: int = ENTRIES, bounds: int = BOUNDS, words: Words | None = None
     ) -> None:
         self.words = _empty_block(entries, bounds) if words is None else words
-        self.positions: dict[int, tuple[int, int]] = {}
-        self.merged = False
         self._room = entries
         self._bound_room = bounds
         self._used = 0
@@ -59,27 +56,29 @@ class Tail:
         """A tail that was kept in a file; it takes nothing new."""
         tail = cls(0, 0, words)
         tail._used = int(words[at.ENTRIES])
-        living = np.flatnonzero(dead_of(words) == 0)
-        for entry, subscription in zip(
-            living.tolist(), ids_of(words)[living].tolist(), strict=True
-        ):
-            first, _ = tail.positions.get(subscription, (entry, 0))
-            tail.positions[subscription] = (first, entry + 1)
         return tail
+
+    def living(self) -> dict[int, int]:
+        """The subscriptions that are here, and the first entry of each."""
+        alive = np.flatnonzero(dead_of(self.words) == 0)
+        ids = ids_of(self.words)[alive]
+        # From the last to the first: what is set last stays.
+        return dict(zip(ids.tolist()[::-1], alive.tolist()[::-1], strict=True))
 
     def __len__(self) -> int:
         return self._used
 
-    def append(self, subscription: int, boxes: Sequence[Box]) -> bool:
-        """Add a subscription's boxes; False: there is no room for them."""
+    def append(self, subscription: int, boxes: Sequence[Box]) -> int:
+        """Add a subscription's boxes and tell the first one's entry; -1: there is no room for them."""
         entry, used, words, octets = self._used, self._bounds_used, self._words, self._octets
         if entry + len(boxes) > self._room:
-            return False
+            return -1
+        first = entry
         for bounds, residual in boxes:
             size = len(bounds)
             end = used + size // 3
             if end > self._bound_room:
-                return False  # what is not counted is not there
+                return -1  # what is not counted is not there
             pack = _PACK_BOUNDS[size] if size < _MANY else _packer(size)
             pack(octets, self._bound_at + 24 * used, *bounds)
             words[self._id_at + entry] = subscription
@@ -89,17 +88,18 @@ class Tail:
             )
             used = end
             entry += 1
-        self.positions[subscription] = (self._used, entry)
         self._used = entry
         self._bounds_used = used
         words[_SUBSCRIBERS] = entry
         words[_ENTRIES] = entry
-        return True
+        return first
 
-    def remove(self, subscription: int) -> None:
-        """Kill the boxes of a subscription that is here."""
-        for entry in range(*self.positions.pop(subscription)):
+    def remove(self, subscription: int, entry: int) -> None:
+        """Kill the boxes of a subscription, which are all that follow its first entry."""
+        words, ids, end = self._words, self._id_at, self._used
+        while entry < end and words[ids + entry] == subscription:
             self._octets[self._dead_at + entry] = 1
+            entry += 1
 
 
 def bounds_in(boxes: Sequence[Box]) -> int:
