@@ -70,7 +70,7 @@ def advance(
 
 
 def between(root: Path, start: Offset, end: Offset, on_damage: OnDamage = strict) -> list[Range]:
-    """The ranges to read, gathered to about RANGE_BYTES each."""
+    """The ranges to read, gathered to about RANGE_BYTES each, half as much again at most."""
     found: list[Range] = []
     for name, until in end.items():
         position = start.get(name) or {"segment": 0, "at": BLOCKS_AT}
@@ -79,7 +79,19 @@ def between(root: Path, start: Offset, end: Offset, on_damage: OnDamage = strict
                 found[-1] = found[-1]._replace(end=each.end, last=each.last)
             else:
                 found.append(each)
-    return found
+    return _without_tails(found)
+
+
+def _without_tails(found: list[Range]) -> list[Range]:
+    """A range that is small for a task of its own goes with the one before it."""
+    gathered: list[Range] = []
+    for each in found:
+        small = each.end - each.start <= RANGE_BYTES // 2
+        if gathered and small and gathered[-1].path == each.path:
+            gathered[-1] = gathered[-1]._replace(end=each.end, last=each.last)
+        else:
+            gathered.append(each)
+    return gathered
 
 
 def _joins(one: Range, other: Range) -> bool:

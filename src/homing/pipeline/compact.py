@@ -20,7 +20,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from homing.errors import PipelineError
-from homing.pipeline.tables import COMPACTED, GENERATIONS, STATE, TABLES, Generation, Tables
+from homing.pipeline.pieces import STATE
+from homing.pipeline.tables import COMPACTED, GENERATIONS, TABLES, Generation, Tables
 
 # Rows in one file: some 100 MB of events.
 ROWS_IN_FILE = 2_000_000

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from homing.pipeline import files, pieces
+from homing.pipeline.schema import EVENTS
 from homing.pipeline.tables import TABLES, Marker, Table, Tables
 
 # About what two cores take in ten seconds: a batch that is lost with its driver costs no more.
 MAX_EVENTS = 2_000_000
 # Small Spark jobs spend most of their time waiting for the driver: write tables side by side.
 WRITERS = 4
+# Events of requests that are not plain, which the driver folds itself; more are a job for Spark.
+MOST_LEFT = 1_000_000
 
 
 def start(
@@ -29,11 +35,11 @@ def start(
 
     `journal`: a directory of journals, or the source's options.
     """
-    source = {"path": journal} if isinstance(journal, str) else journal
+    source = {"path": journal} if isinstance(journal, str) else dict(journal)
     reader = tables.spark.readStream.format("homing").option("maxEvents", max_events)
-    events = reader.options(**source).load()
+    ranges = reader.options(**source).option("ranges", "true").load()
     # Over Spark Connect it travels to the server: no session may be in it.
-    writer = events.writeStream.foreachBatch(partial(_batch, tables.root, tables.format))
+    writer = ranges.writeStream.foreachBatch(partial(_batch, tables.root, tables.format, source))
     writer = writer.option("checkpointLocation", tables.checkpoint)
     writer = (
         writer.trigger(processingTime="0 seconds") if follow else writer.trigger(availableNow=True)
@@ -41,9 +47,16 @@ def start(
     return writer.queryName("homing-ingest").start()
 
 
-def _batch(root: str, file_format: str, events: DataFrame, batch: int) -> None:
+def _batch(
+    root: str, file_format: str, source: Mapping[str, str], ranges: DataFrame, batch: int
+) -> None:
     """The frames of a micro-batch live in a session of the stream's own."""
-    write_batch(Tables(events.sparkSession, root, file_format), events, batch)
+    tables = Tables(ranges.sparkSession, root, file_format)
+    place = tables.local
+    if place is None:
+        write_batch(tables, ranges.mapInArrow(pieces.reading(source), EVENTS), batch)
+    else:
+        write_pieces(tables, place, ranges, source, batch)
 
 
 def write_batch(tables: Tables, events: DataFrame, batch: int) -> None:
@@ -51,18 +64,63 @@ def write_batch(tables: Tables, events: DataFrame, batch: int) -> None:
     markers = tables.markers()
     if any(marker.batch == batch for marker in markers):
         return
-    events = events.persist()
-    try:
-        counts = {row.kind: row["count"] for row in events.groupBy("kind").count().collect()}
-        concerned = [table for table in TABLES.values() if counts.keys() & set(table.kinds)]
-        jobs = [partial(tables.write, events, "events", batch)]
-        jobs += [partial(_write, tables, table, events, batch, markers) for table in concerned]
-        with ThreadPoolExecutor(WRITERS) as pool:
-            for job in [pool.submit(job) for job in jobs]:
-                job.result()
-    finally:
-        events.unpersist()
-    states = tuple(table.name for table in concerned if table.keep is not None)
+    tables.write(events, "events", batch)
+    events = tables.events_of("events", batch)
+    counts = {row.kind: row["count"] for row in events.groupBy("kind").count().collect()}
+    _write_tables(tables, dict.fromkeys(TABLES, events), batch, markers, counts)
+
+
+def write_pieces(
+    tables: Tables,
+    place: Path,
+    ranges: DataFrame,
+    source: Mapping[str, str],
+    batch: int,
+) -> None:
+    """The same where tasks can write files of tables themselves: Spark does only the rest."""
+    markers = tables.markers()
+    if any(marker.batch == batch for marker in markers):
+        return
+    pieces.clear(place, batch)
+    written = ranges.mapInArrow(pieces.writing(source, place, batch), pieces.WRITTEN)
+    counts: Counter[str] = Counter()
+    left = 0
+    for row in written.collect():
+        counts[row.kind] += row.events
+        left += row.left
+    states: tuple[str, ...] = ()
+    frames = {}
+    if counts:
+        frames = dict.fromkeys(TABLES, tables.events_of("events", batch))
+        del frames["requests"]
+    state = tables.state_batch("requests", markers)
+    open_before = place / pieces.STATE / "requests" / f"batch={state}"
+    if left and left + files.rows_in(open_before) > MOST_LEFT:
+        frames["requests"] = tables.events_of(pieces.LEFT, batch)
+    elif left:
+        pieces.finish(place, batch, None if state is None else open_before)
+        states = ("requests",)
+    _write_tables(tables, frames, batch, markers, counts, states)
+
+
+def _write_tables(
+    tables: Tables,
+    frames: Mapping[str, DataFrame],
+    batch: int,
+    markers: list[Marker],
+    counts: Mapping[str, int],
+    states: tuple[str, ...] = (),
+) -> None:
+    """Each table from its events, side by side, then the marker."""
+    concerned = [TABLES[name] for name in frames if counts.keys() & set(TABLES[name].kinds)]
+    with ThreadPoolExecutor(WRITERS) as pool:
+        jobs = [
+            pool.submit(_write, tables, table, frames[table.name], batch, markers)
+            for table in concerned
+        ]
+        for job in jobs:
+            job.result()
+    states += tuple(table.name for table in concerned if table.keep is not None)
     tables.complete(Marker(batch, sum(counts.values()), states))
 
 
@@ -75,11 +133,11 @@ def _write(
     known = tables.state(table.name, markers).unionByName(
         events.where(F.col("kind").isin(*table.kinds))
     )
-    known = known.persist()
     found = table.make(known).persist()
     try:
-        tables.write(found.where("not open"), table.name, batch)
-        tables.write(table.keep(known, found), f"_state/{table.name}", batch)
+        # Tasks may have written rows of this batch already, after it was cleared.
+        mode = "append" if table.name == "requests" else "overwrite"
+        tables.write(found.where("not open"), table.name, batch, mode)
+        tables.write(table.keep(known, found), f"{pieces.STATE}/{table.name}", batch)
     finally:
         found.unpersist()
-        known.unpersist()

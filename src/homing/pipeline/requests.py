@@ -18,7 +18,7 @@ KINDS = (
     "RequestRequeued",
     "NodeStarted",
 )
-_ENDS = ("RequestAnswered", "RequestRefused")
+ENDS = ("RequestAnswered", "RequestRefused")
 
 
 def requests(events: DataFrame) -> DataFrame:
@@ -47,7 +47,7 @@ def _count(kind: str) -> Column:
 
 
 def _accepted(events: DataFrame) -> DataFrame:
-    is_end = F.col("kind").isin(*_ENDS)
+    is_end = F.col("kind").isin(*ENDS)
     end = F.struct("at", "number", "kind", "code", "worker", "size", "took_us", "attempts", "peer")
     folded = (
         events.withColumn("request", _key())

@@ -13,6 +13,18 @@ EVENTS: StructType = StructType(
     [StructField(field.name, field.dataType) for field in from_arrow_schema(SCHEMA)]
 )
 
+# homing.journal.positions.Range
+RANGES = pa.schema(
+    [
+        ("journal", pa.string()),
+        ("path", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
+
 
 def arrow_part(schema: StructType) -> pa.Schema:
     """The Arrow columns for a schema that the user gave; PipelineError where one has no source."""

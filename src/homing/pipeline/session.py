@@ -36,6 +36,8 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1m",
 }
+# Where every Python process is one of this interpreter, tasks fork from one that has homing loaded.
+LOCAL: dict[str, str] = {"spark.python.daemon.module": "homing.pipeline.daemon"}
 
 
 def connect(
@@ -57,7 +59,8 @@ def connect(
         raise PipelineError("Spark Connect needs gRPC", hint="pip install 'pyspark[connect]'")
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(remote) if remote else builder.master(master)
-    for key, value in {**DEFAULTS, **(settings or {})}.items():
+    local = LOCAL if remote is None and master.startswith("local") else {}
+    for key, value in {**DEFAULTS, **local, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if remote is None:

@@ -12,6 +12,7 @@ Options:
     until       only events before it
     maxEvents   about so many events in one micro-batch
     damage      `skip` (default): pass over damaged blocks and log each; `fail`: stop at the first
+    ranges      `true`: instead of events, which ranges of blocks they are in (homing.pipeline.pieces)
     pushdown    `true`: take Spark's own filters on kind and at; needs
                 spark.sql.python.filterPushdown.enabled (homing.pipeline.session sets both)
 
@@ -43,6 +44,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -57,7 +59,7 @@ from homing.journal.events import KINDS
 from homing.journal.positions import Offset, Range, advance, between
 from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments
 from homing.pipeline.remote import Remote, parse_remote
-from homing.pipeline.schema import EVENTS, arrow_part
+from homing.pipeline.schema import EVENTS, RANGES, arrow_part
 from homing.pipeline.sink import Sink, StreamSink, check_schema, parse_target
 
 log = logging.getLogger(__name__)
@@ -130,6 +132,7 @@ class Asked:
     schema: pa.Schema
     most: int | None
     fail_on_damage: bool
+    ranges: bool = False
 
     def on_damage(self, damage: CorruptSegment) -> None:
         """Never silently."""
@@ -143,12 +146,14 @@ def parse(options: Mapping[str, str], schema: StructType) -> Asked:
     damage = options.get("damage", "skip")
     if damage not in ("skip", "fail"):
         raise PipelineError(f"damage is skip or fail, not {damage!r}")
+    ranges = options.get("ranges", "false").lower() == "true"
     return Asked(
         _place(options),
         Wanted(_kinds(options), _moment(options, "since"), _moment(options, "until")),
-        arrow_part(schema),
+        arrow_part(EVENTS if ranges else schema),
         _positive(options, "maxEvents"),
         damage == "fail",
+        ranges,
     )
 
 
@@ -202,7 +207,11 @@ class RangePartition(InputPartition):
 
 def read_partition(asked: Asked, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """A task's batches; where there is nothing at all to read Spark asks once, with None."""
-    return read_range(asked, partition.piece) if isinstance(partition, RangePartition) else iter(())
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    if asked.ranges:
+        return iter([pa.RecordBatch.from_pylist([partition.piece._asdict()], RANGES)])
+    return read_range(asked, partition.piece)
 
 
 def read_range(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
@@ -257,12 +266,25 @@ def _from_blocks(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.Re
 def _from_parquet(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.RecordBatch]:
     schema, kinds = _internal(asked), asked.wanted.kinds
     with pq.ParquetFile(segment.parquet) as file:
-        for found in file.iter_batches(BATCH_EVENTS, columns=schema.names):
+        groups = _row_groups(file.metadata, piece)
+        for found in file.iter_batches(BATCH_EVENTS, groups, columns=schema.names):
             number = found.column("number")
             keep = pc.and_(pc.greater_equal(number, piece.first), pc.less_equal(number, piece.last))
             if kinds is not None:
                 keep = pc.and_(keep, pc.is_in(found.column("kind"), pa.array(sorted(kinds))))
-            yield found.filter(keep).select(schema.names).cast(schema)
+            rows = found if pc.all(keep).as_py() else found.filter(keep)
+            yield rows.select(schema.names).cast(schema)
+
+
+def _row_groups(file: pq.FileMetaData, piece: Range) -> list[int]:
+    """Those that may hold events of a range: what a file says of its numbers is exact."""
+    column = file.schema.to_arrow_schema().get_field_index("number")
+    return [
+        group
+        for group in range(file.num_row_groups)
+        if (told := file.row_group(group).column(column).statistics) is None
+        or (told.min <= piece.last and told.max >= piece.first)
+    ]
 
 
 class JournalSource(DataSource):
@@ -273,7 +295,8 @@ class JournalSource(DataSource):
         return "homing"
 
     def schema(self) -> StructType:
-        return EVENTS
+        ranges = self.options.get("ranges", "false").lower() == "true"
+        return from_arrow_schema(RANGES) if ranges else EVENTS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         asked = parse(self.options, schema)

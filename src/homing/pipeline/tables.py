@@ -2,6 +2,7 @@
 
     <root>/events/batch=7/…          every table is a directory of batches
     <root>/_state/requests/batch=7/  events that a later batch will finish
+    <root>/_left/batch=7/            events that tasks left to Spark (homing.pipeline.pieces)
     <root>/_batches/batch=7/         written last: batch 7 of every table is complete
     <root>/_checkpoint/              how far the stream has come (Spark's own)
     <root>/_compacted/, _generations/  the same in few files (homing.pipeline.compact)
@@ -13,24 +14,32 @@ that have their marker, see all tables move together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.utils import is_remote
 
 from homing.errors import PipelineError
-from homing.pipeline import intervals, publications, requests
+from homing.pipeline import files, intervals, publications, requests
+from homing.pipeline.pieces import STATE
 from homing.pipeline.schema import EVENTS
 
 Transformation = Callable[[DataFrame], DataFrame]
 Keep = Callable[[DataFrame, DataFrame], DataFrame]
 
-COMPACTED, GENERATIONS, STATE = "_compacted", "_generations", "_state"
-_MARKERS = "batch bigint, events bigint, states array<string>"
-_GENERATION = "generation bigint, upto bigint"
+COMPACTED, GENERATIONS, MARKERS = "_compacted", "_generations", "_batches"
+_NOTES = {
+    MARKERS: pa.schema([("events", pa.int64()), ("states", pa.list_(pa.string()))]),
+    GENERATIONS: pa.schema([("upto", pa.int64())]),
+}
 
 
 class Table(NamedTuple):
@@ -123,38 +132,48 @@ class Tables:
 
     def generation(self) -> Generation | None:
         """The latest compaction."""
-        found = self._load(f"{self.root}/{GENERATIONS}", _GENERATION)
-        rows = [] if found is None else found.collect()
-        return max((Generation(row.generation, row.upto) for row in rows), default=None)
+        rows = self._notes(GENERATIONS, "generation")
+        return max((Generation(row["generation"], row["upto"]) for row in rows), default=None)
 
     def complete_generation(self, generation: Generation) -> None:
         """Say that a compaction counts."""
-        row = self.spark.createDataFrame([(generation.upto,)], "upto bigint")
-        path = f"{self.root}/{GENERATIONS}/generation={generation.number}"
-        row.coalesce(1).write.format(self.format).mode("overwrite").save(path)
+        self._note(GENERATIONS, "generation", generation.number, {"upto": generation.upto})
 
     def state(self, name: str, markers: list[Marker]) -> DataFrame:
         """The events that wait for a later batch."""
         batch = _state_batch(name, markers)
         if batch is None:
             return self.spark.createDataFrame([], EVENTS)
-        path = f"{self.root}/{STATE}/{name}/batch={batch}"
-        return self.spark.read.format(self.format).schema(EVENTS).load(path)
+        return self.events_of(f"{STATE}/{name}", batch)
 
-    def state_batch(self, name: str) -> int | None:
+    def state_batch(self, name: str, markers: list[Marker] | None = None) -> int | None:
         """The batch that last wrote a table's state."""
-        return _state_batch(name, self.markers())
+        return _state_batch(name, self.markers() if markers is None else markers)
 
     def markers(self) -> list[Marker]:
         """Every complete batch, oldest first."""
-        found = self._load(f"{self.root}/_batches", _MARKERS)
-        rows = [] if found is None else found.collect()
-        return sorted(Marker(row.batch, row.events, tuple(row.states)) for row in rows)
+        rows = self._notes(MARKERS, "batch")
+        return sorted(Marker(row["batch"], row["events"], tuple(row["states"])) for row in rows)
 
-    def write(self, frame: DataFrame, place: str, batch: int) -> None:
+    def write(self, frame: DataFrame, place: str, batch: int, mode: str = "overwrite") -> None:
         """One table's part of a batch, whole, instead of whatever is there."""
         path = f"{self.root}/{place}/batch={batch}"
-        frame.write.format(self.format).mode("overwrite").save(path)
+        frame.write.format(self.format).mode(mode).save(path)
+
+    def events_of(self, place: str, batch: int) -> DataFrame:
+        """The events of one batch as they were written, complete or not."""
+        path = f"{self.root}/{place}/batch={batch}"
+        return self.spark.read.format(self.format).schema(EVENTS).load(path)
+
+    @cached_property
+    def local(self) -> Path | None:
+        """The root as a directory that every task sees, if tables are Parquet files there."""
+        if self.format != "parquet" or is_remote():
+            return None  # over Spark Connect it would be a directory of the server
+        jvm: Any = self.spark._jvm
+        place = jvm.org.apache.hadoop.fs.Path(self.root)
+        system = place.getFileSystem(self.spark._jsc.hadoopConfiguration())
+        return Path(place.toUri().getPath()).absolute() if system.getScheme() == "file" else None
 
     def replace(self, frame: DataFrame, name: str) -> None:
         """A table that a job derives from others, anew."""
@@ -169,12 +188,28 @@ class Tables:
 
     def complete(self, marker: Marker) -> None:
         """Say that a batch counts."""
-        row = self.spark.createDataFrame(
-            [(marker.batch, marker.events, list(marker.states))], _MARKERS
-        )
-        self.write(row.coalesce(1).drop("batch"), "_batches", marker.batch)
+        row = {"events": marker.events, "states": list(marker.states)}
+        self._note(MARKERS, "batch", marker.batch, row)
 
-    def _load(self, path: str, schema: str | None = None) -> DataFrame | None:
+    def _notes(self, place: str, key: str) -> list[Mapping[str, Any]]:
+        """The rows that `_note` left, each with its number."""
+        if self.local is not None:
+            return [*files.notes(self.local / place, key)]
+        columns = StructType([StructField(key, LongType()), *from_arrow_schema(_NOTES[place])])
+        found = self._load(f"{self.root}/{place}", columns)
+        return [] if found is None else [row.asDict() for row in found.collect()]
+
+    def _note(self, place: str, key: str, number: int, row: Mapping[str, Any]) -> None:
+        """One row under a number of its own; where Spark must do it that is a job."""
+        schema = _NOTES[place]
+        if self.local is not None:
+            files.note(self.local / place, key, number, row, schema)
+            return
+        frame = self.spark.createDataFrame([tuple(row.values())], from_arrow_schema(schema))
+        path = f"{self.root}/{place}/{key}={number}"
+        frame.coalesce(1).write.format(self.format).mode("overwrite").save(path)
+
+    def _load(self, path: str, schema: StructType | None = None) -> DataFrame | None:
         reader = self.spark.read.format(self.format)
         if schema is not None:
             reader = reader.schema(schema)

@@ -1,0 +1,80 @@
+"""Small Parquet files beside Spark: what it would take a job to read or write.
+
+Only below a root that is a directory of this machine (homing.pipeline.tables.Tables.local).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def save(rows: pa.Table, path: Path) -> None:
+    """A file that is whole once it has its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")  # Spark passes over such names
+    pq.write_table(rows, partial, compression="zstd")
+    partial.rename(path)
+
+
+def read(directories: Iterable[Path], schema: pa.Schema) -> pa.Table:
+    """Everything in these directories; columns that an older file has not are null."""
+    found = [_read(path) for place in directories for path in _files(place)]
+    return pa.concat_tables([schema.empty_table(), *(_fit(each, schema) for each in found)])
+
+
+def _read(path: Path) -> pa.Table:
+    with pq.ParquetFile(path) as file:  # as a dataset `batch=7` would be a column of it
+        return file.read()
+
+
+def _fit(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def rows_in(directory: Path) -> int:
+    """How many rows the files of a directory have."""
+    return sum(pq.read_metadata(path).num_rows for path in _files(directory))
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("*.parquet") if not path.name.startswith("."))
+
+
+def note(directory: Path, key: str, number: int, row: Mapping[str, Any], schema: pa.Schema) -> None:
+    """Leave one row as `key=number`, whole or not at all."""
+    made = directory / f".{uuid4().hex}"
+    save(pa.Table.from_pylist([dict(row)], schema), made / "part.parquet")
+    (made / "_SUCCESS").touch()
+    place = directory / f"{key}={number}"
+    shutil.rmtree(place, ignore_errors=True)  # what a killed writer left
+    made.rename(place)
+
+
+def notes(directory: Path, key: str) -> list[dict[str, Any]]:
+    """Every row that `note` or Spark left, with its number under `key`."""
+    return [
+        {**_row(path, path.stat().st_mtime_ns), key: int(place.name.partition("=")[2])}
+        for place in directory.glob(f"{key}=*")
+        for path in _files(place)
+    ]
+
+
+@lru_cache(65_536)
+def _row(path: Path, changed: int) -> dict[str, Any]:
+    """A stream that runs for days reads each note once."""
+    [row] = _read(path).to_pylist()
+    return dict(row)

@@ -1,0 +1,93 @@
+"""What tasks of `ingest` do: each takes ranges of a journal's blocks and leaves files of tables.
+
+A sealed segment is Parquet already, and a table of events is the same columns: no row needs to
+pass through Spark to get from one to the other. So a task reads its range as Arrow, writes it
+as a file of `events`, folds its plain requests (homing.pipeline.folding) into one of `requests`,
+and leaves the events that are not so plain in `_left`, for Spark to fold. A file is named after
+its range, which is the same however often a batch is begun, and gets its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from homing.journal.columns import SCHEMA
+from homing.journal.positions import Range
+from homing.pipeline.files import read, save
+from homing.pipeline.folding import closed, plain
+from homing.pipeline.schema import EVENTS
+from homing.pipeline.source import parse, read_range
+
+LEFT, STATE = "_left", "_state"
+WRITTEN = "kind string, events bigint, left bigint"
+
+_WRITTEN = pa.schema([("kind", pa.string()), ("events", pa.int64()), ("left", pa.int64())])
+Batches = Iterable[pa.RecordBatch]
+Work = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+
+def clear(root: Path, batch: int) -> None:
+    """Remove what an earlier attempt at a batch left."""
+    for place in ("events", "requests"):
+        shutil.rmtree(root / place / f"batch={batch}", ignore_errors=True)
+    shutil.rmtree(root / LEFT, ignore_errors=True)
+
+
+def reading(options: Mapping[str, str]) -> Work:
+    """For mapInArrow: ranges in, their events out."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        asked = parse(options, EVENTS)
+        for piece in _ranges(batches):
+            yield from read_range(asked, piece)
+
+    return run
+
+
+def writing(options: Mapping[str, str], root: Path, batch: int) -> Work:
+    """For mapInArrow: ranges in, files written, how many events of each kind there were out."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        asked = parse(options, EVENTS)
+        for piece in _ranges(batches):
+            found = pa.Table.from_batches(read_range(asked, piece), SCHEMA)
+            if found.num_rows:
+                yield _write(root, batch, piece, found)
+
+    return run
+
+
+def _ranges(batches: Batches) -> Iterator[Range]:
+    return (Range(**row) for batch in batches for row in batch.to_pylist())
+
+
+def _write(root: Path, batch: int, piece: Range, found: pa.Table) -> pa.RecordBatch:
+    identity = f"{piece.journal} {piece.path} {piece.start}"
+    name = f"{piece.first:020}-{sha256(identity.encode()).hexdigest()[:16]}.parquet"
+    save(found, root / "events" / f"batch={batch}" / name)
+    rows, left = plain(found)
+    if rows.num_rows:
+        save(rows, root / "requests" / f"batch={batch}" / name)
+    if left.num_rows:
+        save(left, root / LEFT / f"batch={batch}" / name)
+    counts = pc.value_counts(found.column("kind"))
+    kinds, events = counts.flatten()
+    # Of what is left only the whole matters: it is told with the first kind.
+    there = pa.array([left.num_rows, *[0] * (len(kinds) - 1)], pa.int64())
+    return pa.RecordBatch.from_arrays([kinds, events, there], schema=_WRITTEN)
+
+
+def finish(root: Path, batch: int, state: Path | None) -> None:
+    """Fold what tasks left with what earlier batches left open; leave the next state."""
+    known = read([root / LEFT / f"batch={batch}", *([state] if state else [])], SCHEMA)
+    rows, still = closed(known)
+    save(rows, root / "requests" / f"batch={batch}" / "left.parquet")
+    place = root / STATE / "requests" / f"batch={batch}"
+    shutil.rmtree(place, ignore_errors=True)
+    save(still, place / "open.parquet")
