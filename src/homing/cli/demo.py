@@ -19,7 +19,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +38,7 @@ from homing.demo.pushes import push
 from homing.demo.requests import ask
 from homing.demo.stage import Stage
 from homing.demo.summary import print_findings, print_ledger, print_pushes, print_requests
-from homing.demo.tables import examine_apart
+from homing.demo.tables import Apart
 from homing.node.logs import logging_to
 
 app = verb("demo", __doc__)
@@ -67,11 +67,14 @@ async def demo(
     console = Console(file=sys.stdout, highlight=False)
     with place as directory:
         journals = Path(directory)
-        whole = await _ask(console, journals, requests)
-        whole &= await _push(console, journals, subscribers, publications)
-        whole &= _audit(console, journals)
-        if spark:
-            whole &= await _examine(console, journals, page)
+        async with _spark(journals, page) if spark else nullcontext() as pipeline:
+            whole = await _ask(console, journals, requests)
+            if pipeline:
+                pipeline.ingest()
+            whole &= await _push(console, journals, subscribers, publications)
+            whole &= _audit(console, journals)
+            if spark:
+                whole &= await _examine(console, pipeline, page)
         console.print("\nnothing was lost" if whole else "\n[red]something was lost[/]")
         if keep:
             await _keep(console, journals)
@@ -130,13 +133,18 @@ def _bar(bars: Progress, title: str, total: int) -> Callable[[int], None]:
     return lambda done: bars.update(bar, completed=done)
 
 
-async def _examine(console: Console, directory: Path, report: Path) -> bool:
+def _spark(directory: Path, report: Path) -> AbstractAsyncContextManager[Apart | None]:
+    """Spark, to start while the fabric is busy; None without Java."""
+    return Apart(directory, report) if find_java().state == "ok" else nullcontext()
+
+
+async def _examine(console: Console, pipeline: Apart | None, report: Path) -> bool:
     """The pipeline over the same journals; without Java it is left out, and that is said."""
-    java = find_java()
-    if java.state != "ok":
+    if pipeline is None:
+        java = find_java()
         console.print(f"\n[bold]Pipeline[/]  left out: java {java.found}; {java.fix}")
         return True
     with console.status("Spark reads the journals") if console.is_terminal else nullcontext():
-        found = await examine_apart(directory, report)
+        found = await pipeline.findings()
     print_findings(console, found, report)
     return not found.problems

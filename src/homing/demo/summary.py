@@ -71,7 +71,7 @@ def print_ledger(console: Console, ledger: Ledger) -> None:
 def print_findings(console: Console, found: Findings, report: Path) -> None:
     """What Spark makes of the journals."""
     table = _table()
-    table.add_row("took", f"{found.seconds:.0f} s, the start of Spark included")
+    table.add_row("took", f"{found.seconds:.0f} s after the load; Spark started while it ran")
     off = ", ".join(f"{count:,} {problem}" for problem, count in found.problems.items())
     table.add_row("ledger", f"{found.totals.get('requests', 0):,} requests, {off or 'none off'}")
     for service, requests, errors, p50, p99 in found.levels:

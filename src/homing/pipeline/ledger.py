@@ -18,6 +18,8 @@ says nothing any more is given `skew` on top, counted on the others.
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import reduce
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
@@ -61,14 +63,16 @@ def run(tables: Tables, terms: Terms = DEFAULT_TERMS) -> Audit:
         read["matches"],
         steps,
         terms,
-    ).persist()
-    try:
-        totals = {name: frame.count() for name, frame in read.items()}
-        totals |= {row.step: row["count"] for row in steps.groupBy("step").count().collect()}
-        problems = {row.problem: row["count"] for row in found.groupBy("problem").count().collect()}
-        return Audit(totals, problems, found.orderBy("at", "key").limit(NAMED).collect())
-    finally:
-        found.unpersist()
+    )
+    kinds = [frame.select(F.lit(name).alias("step")) for name, frame in read.items()]
+    counted = reduce(DataFrame.unionByName, [*kinds, steps.select("step")]).groupBy("step").count()
+    totals = dict.fromkeys(read, 0) | {row.step: row["count"] for row in counted.collect()}
+    named = found.orderBy("at", "key").limit(NAMED + 1).collect()
+    problems = Counter(row.problem for row in named)
+    if len(named) > NAMED:  # only then is a second pass needed to count them
+        rows = found.groupBy("problem").count().collect()
+        problems = Counter({row.problem: row["count"] for row in rows})
+    return Audit(totals, dict(problems), named[:NAMED])
 
 
 def audit(

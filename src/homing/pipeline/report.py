@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from homing.pipeline import ledger, slo
@@ -31,23 +32,27 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } svg { widt
 """
 
 
-def write(tables: Tables, path: Path, terms: ledger.Terms = ledger.DEFAULT_TERMS) -> None:
-    """Make the page."""
-    minutes = _minutes(tables)
-    audit = ledger.run(tables, terms)
+def write(
+    tables: Tables,
+    path: Path,
+    terms: ledger.Terms = ledger.DEFAULT_TERMS,
+    *,
+    audit: ledger.Audit | None = None,
+    minutes: DataFrame | None = None,
+) -> None:
+    """Make the page; the audit and the minutes anew unless they were just made."""
+    if minutes is None:
+        minutes = slo.anomalies(slo.minutes(slo.histogram(tables.read("requests"))))
+    rows = [row.asDict() for row in minutes.orderBy("minute", "service").collect()]
+    audit = audit or ledger.run(tables, terms)
     parts = [
         _section("Audit", _audit(audit)),
-        _section("Throughput", _throughput(minutes)),
-        _section("Latency of answered requests", _latency(minutes)),
-        _section("Services", _services(minutes)),
+        _section("Throughput", _throughput(rows)),
+        _section("Latency of answered requests", _latency(rows)),
+        _section("Services", _services(rows)),
         _section("Clients matched most", _top_clients(tables)),
     ]
     path.write_text(_page("\n".join(parts)), encoding="utf-8")
-
-
-def _minutes(tables: Tables) -> list[dict[str, Any]]:
-    found = slo.anomalies(slo.minutes(slo.histogram(tables.read("requests"))))
-    return [row.asDict() for row in found.orderBy("minute", "service").collect()]
 
 
 def _page(body: str) -> str:
