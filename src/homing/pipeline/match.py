@@ -2,8 +2,8 @@
 
 The driver builds the index of each shard once; Spark ships it to the executors as a file, which
 their Python workers map into memory, and publications stream through it in Arrow batches. One
-shard serves sets that fit a machine (some 300 bytes a subscription). With more, a publication
-visits every shard, each in a task of its own.
+shard serves sets that fit a machine (some 300 bytes a subscription). With more, every publication
+passes by each shard, in a task of its own.
 
 The answer is what a matcher would say: a client once for each publication, however many of
 its subscriptions are satisfied. What a matcher would refuse (attributes or fields that have
@@ -17,29 +17,34 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
-from homing.errors import SubscriptionError
+from homing.pipeline.parsing import all_attributes_of, fields_of
 from homing.push.index import Index, kernels
-from homing.push.subscription import Attributes, Fields, dump_fields, parse_attributes, parse_fields
+from homing.push.subscription import Fields, dump_fields
 
 RESULT = "id string, client string, connector string"
 # Publications given to the index at once: its own chunk, so that its pages stay in cache.
 CHUNK = 1024
+# Pairs in one Arrow batch: it bounds a task's memory, and an array of texts holds 2 GiB at most.
+MOST_PAIRS = 1 << 19
 
 _RESULT = pa.schema([("id", pa.string()), ("client", pa.string()), ("connector", pa.string())])
+
+Taker: TypeAlias = Callable[[npt.NDArray[np.int64]], pa.Array]
 
 
 def as_of(subscriptions: DataFrame, moment: datetime | None) -> DataFrame:
@@ -59,16 +64,11 @@ def what_if(spark: SparkSession, alternatives: Sequence[Fields]) -> DataFrame:
 
 def match(publications: DataFrame, subscriptions: DataFrame, shards: int = 1) -> DataFrame:
     """Publications (id, attrs_json) and subscriptions (client, connector, fields) in; pairs out."""
-    names = ship(subscriptions, shards)
     asked = publications.select("id", "attrs_json")
-    if shards > 1:
-        numbers = F.sequence(F.lit(0), F.lit(shards - 1))
-        asked = asked.withColumn("shard", F.explode(numbers)).repartition(shards, "shard")
-    else:
-        asked = asked.withColumn("shard", F.lit(0))
-    found = asked.mapInArrow(matching(names), RESULT)
-    # A client's subscriptions may lie in several shards.
-    return found if shards == 1 else found.distinct()
+    # One pass for each shard: a task needs one of them only, and no publication is shuffled. All of
+    # a client's subscriptions lie in one shard, so no pair is found twice.
+    passes = [asked.mapInArrow(matching(name), RESULT) for name in ship(subscriptions, shards)]
+    return reduce(DataFrame.union, passes)
 
 
 def ship(subscriptions: DataFrame, shards: int) -> list[str]:
@@ -99,9 +99,10 @@ def build(table: pa.Table) -> Index:
     """Index the fields of each row under its number; what has no meaning matches nothing."""
     kernels.load()  # a job has the time that a node's first match has not
     index = Index(background=False)
-    for row, fields in enumerate(table.column("fields").to_pylist()):
-        with suppress(SubscriptionError):
-            index.add(row, parse_fields(fields))
+    for row, text in enumerate(table.column("fields").to_pylist()):
+        fields = fields_of(text)
+        if fields is not None:
+            index.add(row, fields)
     return index
 
 
@@ -129,6 +130,11 @@ class Shard:
     client_of: npt.NDArray[np.int64]
     clients: pa.Array
     connectors: pa.Array
+
+    @cached_property
+    def takers(self) -> tuple[Taker, Taker]:
+        """Clients and connectors by the client's number."""
+        return taking(self.clients), taking(self.connectors)
 
     @cached_property
     def raw(self) -> npt.NDArray[np.uint8]:
@@ -174,17 +180,12 @@ def _connectors(connectors: pa.ChunkedArray, codes: pa.Array, size: int) -> pa.A
     return connectors.combine_chunks().take(pa.array(last))
 
 
-def matching(
-    names: list[str],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What tasks do, for mapInArrow: (id, attrs_json, shard) in, RESULT out."""
+def matching(name: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What tasks do, for mapInArrow: (id, attrs_json) in, RESULT out."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            shards = batch.column("shard")
-            for number in shards.unique().to_pylist():
-                mine = batch.filter(pa.compute.equal(shards, number))
-                yield from match_batch(load(names[number]), mine)
+            yield from match_batch(load(name), batch)
 
     return run
 
@@ -193,11 +194,11 @@ def match_batch(shard: Shard, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]
     """The pairs of one batch of publications, a chunk at a time."""
     for start in range(0, batch.num_rows, CHUNK):
         part = batch.slice(start, CHUNK)
-        asked = [attributes_of(text) for text in part.column("attrs_json").to_pylist()]
+        asked = all_attributes_of(part.column("attrs_json").to_pylist())
         places = np.array([i for i, each in enumerate(asked) if each is not None], np.int64)
         offsets, found = shard.index.match_batch([each for each in asked if each is not None])
         publication = np.repeat(places, np.diff(offsets))
-        yield _pairs(shard, part.column("id"), publication, found.astype(np.int64))
+        yield from _pairs(shard, part.column("id"), publication, found.astype(np.int64))
 
 
 def _pairs(
@@ -205,22 +206,33 @@ def _pairs(
     ids: pa.Array,
     publication: npt.NDArray[np.int64],
     subscription: npt.NDArray[np.int64],
-) -> pa.RecordBatch:
+) -> Iterator[pa.RecordBatch]:
     """Each client once for each publication."""
-    size = max(1, len(shard.clients))
-    once = np.unique(publication * size + shard.client_of[subscription])
-    client = pa.array(once % size)
-    columns = [
-        ids.take(pa.array(once // size)),
-        shard.clients.take(client),
-        shard.connectors.take(client),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_RESULT)
+    client = shard.client_of[subscription]
+    if len(shard.clients) < len(shard.client_of):
+        size = len(shard.clients)
+        pairs = np.sort(publication * size + client)
+        pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])] if len(pairs) else pairs
+        publication, client = pairs // size, pairs % size
+    take_id, take_client, take_connector = taking(ids), *shard.takers
+    for start in range(0, len(client), MOST_PAIRS):
+        some, whose = publication[start : start + MOST_PAIRS], client[start : start + MOST_PAIRS]
+        columns = [take_id(some), take_client(whose), take_connector(whose)]
+        yield pa.RecordBatch.from_arrays(columns, schema=_RESULT)
 
 
-def attributes_of(text: str | None) -> Attributes | None:
-    """None for what a matcher would have refused."""
-    try:
-        return parse_attributes(text or "")
-    except SubscriptionError:
-        return None
+def taking(texts: pa.Array) -> Taker:
+    """How to take texts by their places: ids are of one length, and numpy copies such quickest."""
+    lengths = pc.binary_length(texts)
+    width = lengths[0].as_py() if len(texts) else None
+    if not width or texts.null_count or pc.min(lengths).as_py() != pc.max(lengths).as_py():
+        return lambda places: texts.take(pa.array(places))
+    begin = int(np.frombuffer(texts.buffers()[1], np.int32)[texts.offset])
+    rows = np.frombuffer(texts.buffers()[2], f"V{width}", len(texts), begin)
+
+    def take(places: npt.NDArray[np.int64]) -> pa.Array:
+        ends = np.arange(len(places) + 1, dtype=np.int32) * np.int32(width)
+        data = pa.py_buffer(rows[places])
+        return pa.StringArray.from_buffers(len(places), pa.py_buffer(ends), data)
+
+    return take

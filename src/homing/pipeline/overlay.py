@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 from homing.pipeline.match import (
     CHUNK,
     Shard,
-    attributes_of,
     build,
     load,
     save,
@@ -29,6 +28,7 @@ from homing.pipeline.match import (
     send,
     shard_of,
 )
+from homing.pipeline.parsing import all_attributes_of
 from homing.pipeline.register import Entry
 from homing.push.places import PLACE_BYTES
 
@@ -148,7 +148,7 @@ def place_batch(
     """A batch with the places of each publication, each place once."""
     for start in range(0, batch.num_rows, CHUNK):
         part = batch.slice(start, CHUNK)
-        asked = [attributes_of(text) for text in part.column("attrs_json").to_pylist()]
+        asked = all_attributes_of(part.column("attrs_json").to_pylist())
         known = np.array([i for i, each in enumerate(asked) if each is not None], np.int64)
         lists = [b""] * part.num_rows
         counts = np.zeros(part.num_rows, np.int64)

@@ -8,20 +8,19 @@ beside the one foretold. Matchers load the file (`homing.push.placement`) and mo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from homing.errors import PipelineError, SubscriptionError
+from homing.errors import PipelineError
 from homing.ids import NODE_ID_BYTES, parse_node_id
-from homing.pipeline.match import attributes_of
+from homing.pipeline.parsing import attributes_of, fields_of
 from homing.pipeline.tables import Tables
 from homing.push.placement import Plan, dump_plan, load_plan
 from homing.push.planner import Forecast, TileLoad, make_plan, spread
-from homing.push.subscription import Attributes, Fields, parse_fields
+from homing.push.subscription import Attributes
 
 # What the planner sees of each: its forecast then errs by about a percent, in seconds of work.
 SAMPLE = 20_000
@@ -142,13 +141,6 @@ def _tiles_of_fields(plan: Plan, text: str | None) -> list[tuple[int, int]]:
 def _tiles_of_attributes(plan: Plan, text: str | None) -> list[tuple[int, int]]:
     attributes: Attributes | None = attributes_of(text)
     return [] if attributes is None else plan.asked(attributes)
-
-
-def fields_of(text: str | None) -> Fields | None:
-    """None for what a matcher would have refused."""
-    with suppress(SubscriptionError):
-        return parse_fields(text or "")
-    return None
 
 
 def told(forecast: Forecast, measured: Balance) -> Mapping[str, tuple[float, float]]:
