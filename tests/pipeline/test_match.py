@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from homing.pipeline.match import as_of, match, match_batch, open_shard, save
+from homing.pipeline.match import as_of, chunks, match, match_chunk, open_shard, save
 from homing.push.index.oracle import matches
 from homing.push.subscription import parse_attributes, parse_fields
 
@@ -67,7 +67,12 @@ def test_a_worker_says_what_the_oracle_says(
     shard = open_shard(index)
     ids, texts = zip(*publications, strict=True)
     batch = pa.record_batch({"id": pa.array(ids), "attrs_json": pa.array(texts)})
-    found = [row for part in match_batch(shard, batch) for row in part.to_pylist()]
+    found = [
+        row
+        for asking in chunks(batch)
+        for part in match_chunk(shard, asking)
+        for row in part.to_pylist()
+    ]
     pairs = [(row["id"], row["client"]) for row in found]
     assert len(pairs) == len(set(pairs))
     assert set(pairs) == expected(publications, subscriptions)

@@ -2,8 +2,8 @@
 
 The driver builds the index of each shard once; Spark ships it to the executors as a file, which
 their Python workers map into memory, and publications stream through it in Arrow batches. One
-shard serves sets that fit a machine (some 300 bytes a subscription). With more, every publication
-passes by each shard, in a task of its own.
+shard serves sets that fit a machine (some 300 bytes a subscription). With more, publications pass
+by one shard after the other, some ten thousand at a time: only one shard needs to be in memory.
 
 The answer is what a matcher would say: a client once for each publication, however many of
 its subscriptions are satisfied. What a matcher would refuse (attributes or fields that have
@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, cached_property, reduce
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,11 +34,13 @@ from pyspark.sql.utils import is_remote
 
 from homing.pipeline.parsing import all_attributes_of, fields_of
 from homing.push.index import Index, kernels
-from homing.push.subscription import Fields, dump_fields
+from homing.push.subscription import Attributes, Fields, dump_fields
 
 RESULT = "id string, client string, connector string"
 # Publications given to the index at once: its own chunk, so that its pages stay in cache.
 CHUNK = 1024
+# Publications that pass by one shard before the next is mapped in its place.
+GROUP = 65_536
 # Pairs in one Arrow batch: it bounds a task's memory, and an array of texts holds 2 GiB at most.
 MOST_PAIRS = 1 << 19
 
@@ -65,10 +67,7 @@ def what_if(spark: SparkSession, alternatives: Sequence[Fields]) -> DataFrame:
 def match(publications: DataFrame, subscriptions: DataFrame, shards: int = 1) -> DataFrame:
     """Publications (id, attrs_json) and subscriptions (client, connector, fields) in; pairs out."""
     asked = publications.select("id", "attrs_json")
-    # One pass for each shard: a task needs one of them only, and no publication is shuffled. All of
-    # a client's subscriptions lie in one shard, so no pair is found twice.
-    passes = [asked.mapInArrow(matching(name), RESULT) for name in ship(subscriptions, shards)]
-    return reduce(DataFrame.union, passes)
+    return asked.mapInArrow(matching(ship(subscriptions, shards)), RESULT)
 
 
 def ship(subscriptions: DataFrame, shards: int) -> list[str]:
@@ -180,25 +179,57 @@ def _connectors(connectors: pa.ChunkedArray, codes: pa.Array, size: int) -> pa.A
     return connectors.combine_chunks().take(pa.array(last))
 
 
-def matching(name: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+@dataclass
+class Asking:
+    """A chunk of publications: their ids, and the attributes of those that have some."""
+
+    ids: pa.Array
+    places: npt.NDArray[np.int64]
+    attributes: Sequence[Attributes]
+
+
+def matching(
+    names: Sequence[str],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What tasks do, for mapInArrow: (id, attrs_json) in, RESULT out."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from match_batch(load(name), batch)
+        for group in _groups(batches, GROUP if len(names) > 1 else 1):
+            for name in names:
+                shard = load(name)
+                for asking in group:
+                    yield from match_chunk(shard, asking)
 
     return run
 
 
-def match_batch(shard: Shard, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The pairs of one batch of publications, a chunk at a time."""
+def _groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[list[Asking]]:
+    """Chunks of publications, gathered to so many publications or a batch more."""
+    group: list[Asking] = []
+    for batch in batches:
+        group += chunks(batch)
+        if sum(len(asking.ids) for asking in group) >= size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def chunks(batch: pa.RecordBatch) -> Iterator[Asking]:
+    """A batch of (id, attrs_json) as the index takes it."""
     for start in range(0, batch.num_rows, CHUNK):
         part = batch.slice(start, CHUNK)
         asked = all_attributes_of(part.column("attrs_json").to_pylist())
         places = np.array([i for i, each in enumerate(asked) if each is not None], np.int64)
-        offsets, found = shard.index.match_batch([each for each in asked if each is not None])
-        publication = np.repeat(places, np.diff(offsets))
-        yield from _pairs(shard, part.column("id"), publication, found.astype(np.int64))
+        known = [each for each in asked if each is not None]
+        yield Asking(part.column("id"), places, known)
+
+
+def match_chunk(shard: Shard, asking: Asking) -> Iterator[pa.RecordBatch]:
+    """The pairs of a chunk. All subscriptions of a client lie in one shard: no pair comes twice."""
+    offsets, found = shard.index.match_batch(asking.attributes)
+    publication = np.repeat(asking.places, np.diff(offsets))
+    return _pairs(shard, asking.ids, publication, found.astype(np.int64))
 
 
 def _pairs(

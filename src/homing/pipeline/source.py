@@ -264,27 +264,53 @@ def _from_blocks(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.Re
 
 
 def _from_parquet(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.RecordBatch]:
-    schema, kinds = _internal(asked), asked.wanted.kinds
+    """Only columns that somebody asks for are read: most row groups lie in the range as a whole."""
+    wanted = asked.wanted
+    timed = wanted.since is not None or wanted.until is not None
+    for_filters = ["at"] * timed + ["kind"] * (wanted.kinds is not None)
+    names = list(dict.fromkeys([*asked.schema.names, *for_filters]))
     with pq.ParquetFile(segment.parquet) as file:
-        groups = _row_groups(file.metadata, piece)
-        for found in file.iter_batches(BATCH_EVENTS, groups, columns=schema.names):
+        whole, cut = _row_groups(file, piece)
+        for found in file.iter_batches(BATCH_EVENTS, whole, columns=names):
+            yield _of_kinds(_fitting(found, names), wanted.kinds)
+        for found in file.iter_batches(BATCH_EVENTS, cut, columns=[*names, "number"]):
             number = found.column("number")
             keep = pc.and_(pc.greater_equal(number, piece.first), pc.less_equal(number, piece.last))
-            if kinds is not None:
-                keep = pc.and_(keep, pc.is_in(found.column("kind"), pa.array(sorted(kinds))))
-            rows = found if pc.all(keep).as_py() else found.filter(keep)
-            yield rows.select(schema.names).cast(schema)
+            yield _of_kinds(_fitting(found.filter(keep), names), wanted.kinds)
 
 
-def _row_groups(file: pq.FileMetaData, piece: Range) -> list[int]:
-    """Those that may hold events of a range: what a file says of its numbers is exact."""
-    column = file.schema.to_arrow_schema().get_field_index("number")
-    return [
-        group
-        for group in range(file.num_row_groups)
-        if (told := file.row_group(group).column(column).statistics) is None
-        or (told.min <= piece.last and told.max >= piece.first)
+def _row_groups(file: pq.ParquetFile, piece: Range) -> tuple[list[int], list[int]]:
+    """Those that lie in a range, and those that overlap it; what files say of numbers is exact."""
+    column = next(i for i in range(len(file.schema)) if file.schema.column(i).path == "number")
+    whole, cut = [], []
+    for group in range(file.num_row_groups):
+        told = file.metadata.row_group(group).column(column).statistics
+        if told is not None and piece.first <= told.min and told.max <= piece.last:
+            whole.append(group)
+        elif told is None or (told.min <= piece.last and told.max >= piece.first):
+            cut.append(group)
+    return whole, cut
+
+
+def _fitting(found: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The columns by these names; null where the file is older than the column."""
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    if found.schema.equals(schema):
+        return found
+    there = set(found.schema.names)
+    columns = [
+        found.column(field.name).cast(field.type)
+        if field.name in there
+        else pa.nulls(found.num_rows, field.type)
+        for field in schema
     ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _of_kinds(found: pa.RecordBatch, kinds: frozenset[str] | None) -> pa.RecordBatch:
+    if kinds is None:
+        return found
+    return found.filter(pc.is_in(found.column("kind"), pa.array(sorted(kinds), pa.string())))
 
 
 class JournalSource(DataSource):
