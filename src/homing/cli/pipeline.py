@@ -22,12 +22,12 @@ Examples:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -422,6 +422,14 @@ def _follow(start: Callable[[], StreamingQuery], follow: bool) -> None:
     finish(start, lambda query: _watch(query, follow))
 
 
+def _events_of(progress: Mapping[str, Any]) -> int:
+    """Of a stream's last batch: ingest counts them itself, as its rows are ranges of them."""
+    from homing.pipeline.ingest import PROGRESS
+
+    told = (progress.get("observedMetrics") or {}).get(PROGRESS)
+    return int((told["events"] if told else progress.get("numInputRows")) or 0)
+
+
 def _watch(query: StreamingQuery, follow: bool) -> None:
     """Wait for a stream, telling how far it is; an interrupt ends one that follows."""
     from rich.console import Console
@@ -432,8 +440,8 @@ def _watch(query: StreamingQuery, follow: bool) -> None:
             while query.isActive:
                 progress = query.lastProgress
                 if progress:
-                    rate = progress.get("processedRowsPerSecond") or 0.0
-                    rows = progress.get("numInputRows") or 0
+                    rows = _events_of(progress)
+                    rate = rows / max(0.001, progress["batchDuration"] / 1000)
                     batch = progress.get("batchId")
                     status.update(f"batch {batch}: {rows:,} events, {rate:,.0f} events/s")
                 time.sleep(POLL_SECONDS)

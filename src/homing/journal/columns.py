@@ -53,6 +53,28 @@ SCHEMA = pa.schema(
     ]
 )
 
+# Columns that hardly repeat and mostly ascend: as differences they take a tenth of the room.
+_ASCENDING = ("number", "at", "request", "accepted_at", "ended_at")
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """How files of events, and of what is made of them, are written."""
+    coded: list[str] = []
+    for field in schema:
+        if pa.types.is_map(field.type):
+            coded += [f"{field.name}.key_value.key", f"{field.name}.key_value.value"]
+        elif pa.types.is_list(field.type):
+            coded.append(f"{field.name}.list.element")
+        elif field.name not in _ASCENDING and not pa.types.is_boolean(field.type):
+            coded.append(field.name)
+    ascending = [name for name in _ASCENDING if name in schema.names]
+    return {
+        "compression": "zstd",
+        "use_dictionary": coded,
+        "column_encoding": dict.fromkeys(ascending, "DELTA_BINARY_PACKED"),
+    }
+
+
 Column: TypeAlias = Callable[[list[Any]], pa.Array]
 _HEX = np.array([int.from_bytes(f"{i:02x}".encode(), "little") for i in range(256)], np.uint16)
 

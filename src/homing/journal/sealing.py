@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from homing.journal.columns import SCHEMA, batch
+from homing.journal.columns import SCHEMA, batch, parquet_options
 from homing.journal.events import Event, Unknown
 from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments, strict
 
@@ -43,7 +43,8 @@ def seal(segment: Segment, on_damage: OnDamage = strict) -> Path:
     target = segment.parquet
     partial = target.with_suffix(".partial")
     schema = SCHEMA.with_metadata({"homing.node": segment.header.node, "homing.format": "1"})
-    with pq.ParquetWriter(partial, schema, compression="zstd", write_page_index=True) as writer:
+    options = parquet_options(schema)
+    with pq.ParquetWriter(partial, schema, write_page_index=True, **options) as writer:
         for rows in _row_groups(segment, on_damage):
             writer.write_batch(rows.replace_schema_metadata(schema.metadata))
     with partial.open("rb") as file:

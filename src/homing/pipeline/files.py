@@ -15,12 +15,14 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from homing.journal.columns import parquet_options
+
 
 def save(rows: pa.Table, path: Path) -> None:
     """A file that is whole once it has its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex}")  # Spark passes over such names
-    pq.write_table(rows, partial, compression="zstd")
+    pq.write_table(rows, partial, **parquet_options(rows.schema))
     partial.rename(path)
 
 

@@ -18,6 +18,8 @@ from homing.pipeline.tables import TABLES, Marker, Table, Tables
 
 # About what two cores take in ten seconds: a batch that is lost with its driver costs no more.
 MAX_EVENTS = 2_000_000
+# Under what the stream's progress tells how many events a batch has.
+PROGRESS = "homing-ingest"
 # Small Spark jobs spend most of their time waiting for the driver: write tables side by side.
 WRITERS = 4
 # Events of requests that are not plain, which the driver folds itself; more are a job for Spark.
@@ -38,6 +40,8 @@ def start(
     source = {"path": journal} if isinstance(journal, str) else dict(journal)
     reader = tables.spark.readStream.format("homing").option("maxEvents", max_events)
     ranges = reader.options(**source).option("ranges", "true").load()
+    events = F.sum(F.col("last") - F.col("first") + 1)
+    ranges = ranges.observe(PROGRESS, events.alias("events"))
     # Over Spark Connect it travels to the server: no session may be in it.
     writer = ranges.writeStream.foreachBatch(partial(_batch, tables.root, tables.format, source))
     writer = writer.option("checkpointLocation", tables.checkpoint)
