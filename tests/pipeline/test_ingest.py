@@ -10,9 +10,11 @@ from pyspark.sql import SparkSession
 
 from homing.errors import PipelineError
 from homing.journal.events import RequestAnswered
+from homing.journal.sealing import seal_all
 from homing.pipeline import ingest
 from homing.pipeline.tables import TABLES, Marker, Tables
 from tests.pipeline.conftest import SKEW, ToFrame, WriteJournal, run_through
+from tests.pipeline.test_crash import story
 from tests.pipeline.test_push_tables import CHANGES, PLACE
 from tests.pipeline.test_requests import STORY
 
@@ -73,3 +75,46 @@ def test_every_table_can_be_read_before_there_is_anything(
         assert tables.read(name).columns
     with pytest.raises(PipelineError, match="no table 'orders'"):
         tables.read("orders")
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+def test_sealed_segments_cut_anywhere(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal, file_format: str
+) -> None:
+    """Files that tasks write themselves (Parquet) and rows through Spark give the same tables."""
+    groups = story()
+    write_journal(tmp_path / "journal/broker", *groups, segment_bytes=20_000)
+    assert list(seal_all(tmp_path / "journal/broker"))
+    tables = Tables(spark, str(tmp_path / "tables"), file_format)
+    assert (tables.local is None) == (file_format != "parquet")
+    run(tables, tmp_path / "journal", max_events=1500)
+    total = sum(map(len, groups))
+    assert len(tables.markers()) >= 2
+    assert sum(marker.events for marker in tables.markers()) == total
+    events = tables.read("events")
+    assert events.count() == events.select("number").distinct().count() == total
+    found = tables.read("requests")
+    assert found.where("outcome = 'answered' and latency_us = 1000000").count() == total // 2
+    assert found.count() == found.select("request").distinct().count() == total // 2
+
+
+def test_more_left_open_than_the_driver_folds_is_a_job_for_spark(
+    spark: SparkSession,
+    tmp_path: Path,
+    write_journal: WriteJournal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ingest, "MOST_LEFT", 0)
+    log = write_journal(tmp_path / "journal/broker", STORY[:4])
+    tables = Tables(spark, str(tmp_path / "tables"))
+    run(tables, tmp_path / "journal")
+    assert outcomes(tables) == {1: "open", 2: "open", 3: "open", 4: "open"}
+    log.append(STORY[4:], SKEW)
+    run(tables, tmp_path / "journal")
+    assert outcomes(tables) == {
+        1: "answered",
+        2: "answered",
+        3: "timeout",
+        4: "open",
+        None: "queue-full",
+    }
