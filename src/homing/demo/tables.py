@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MATCHERS = 4
 """For whom the plan is made: as many as a city with a few million watchers might have."""
 
-NICENESS = 10  # about a tenth of a processor that the fabric wants too
+NICENESS = 5  # about a quarter of a processor that the fabric wants too
 
 # A small local session: the demo's journals are small, and two partitions start fastest.
 SETTINGS = {
