@@ -54,7 +54,8 @@ def once(server: Server, running: Running, options: Mapping[str, float]) -> Figu
         before = _cpu(running)
         told = json.loads(expect(output, "end"))
         spent = (_cpu(running) - before) * 1e6
-    if told["strays"] or not told["useful"]:
+    # A peer's topic is the same in every run: what the run before left under way may still come.
+    if not told["useful"] or (told["strays"] and server.filters):
         raise RuntimeError(f"the sink went wrong: {told}")
     seconds = told["seconds"]
     return Figures(
