@@ -29,12 +29,24 @@ class MdpWorker(Worker):
     heartbeat = mdp.HEARTBEATS[Dialect.D0X]
     reply = mdp.REPORT_LOCAL + SHORT_FLAGS
     """What its answers begin with, up to the size of their `[client]`."""
+    work = b""
+    """What a request to it begins with, up to `[client]`; in `0X` that depends on the request."""
     tells_service = False
     """Whether its answers say of which service and whom they are for: REPORT_CLOUD, which peer."""
 
     def __init__(self, broker: Broker, link: Link, credit: int, now: float) -> None:
         super().__init__(link, credit, now)
         self._broker = broker
+
+    def hand(self, pending: Pending) -> None:
+        link = self.link
+        if link is None:
+            return
+        address = self.keep(pending)
+        if len(address) <= SHORT_MAX:
+            link.send(b"".join((self.work, SHORT[len(address)], address, EMPTY, pending.data)))
+        else:
+            link.send(self.work + mdp.address_head(address) + pending.data)
 
     def receive(self, image: bytes, now: float) -> None:
         """W4, W5, W6: one message."""
@@ -165,16 +177,7 @@ class Worker01(MdpWorker):
     dialect = Dialect.D01
     heartbeat = mdp.HEARTBEATS[Dialect.D01]
     reply = mdp.REPLY_01 + SHORT_FLAGS
-
-    def hand(self, pending: Pending) -> None:
-        link = self.link
-        if link is None:
-            return
-        address = self.keep(pending)
-        if len(address) <= SHORT_MAX:
-            link.send(b"".join((_WORK_01, SHORT[len(address)], address, EMPTY, pending.data)))
-        else:
-            link.send(_WORK_01 + mdp.address_head(address) + pending.data)
+    work = mdp.work_head(Dialect.D01, b"")
 
 
 class Worker02(MdpWorker):
@@ -185,23 +188,11 @@ class Worker02(MdpWorker):
     dialect = Dialect.D02
     heartbeat = mdp.HEARTBEATS[Dialect.D02]
     reply = mdp.FINAL_02 + SHORT_FLAGS
-
-    def hand(self, pending: Pending) -> None:
-        link = self.link
-        if link is None:
-            return
-        address = self.keep(pending)
-        if len(address) <= SHORT_MAX:
-            link.send(b"".join((_WORK_02, SHORT[len(address)], address, EMPTY, pending.data)))
-        else:
-            link.send(_WORK_02 + mdp.address_head(address) + pending.data)
+    work = mdp.work_head(Dialect.D02, b"")
 
 
-_SIZE_AT: Final = (
-    len(mdp.REPORT_CLOUD) + 1
-)  # of the size of an answer's `[client]`, behind its flags
-_WORK_01: Final = mdp.work_head(Dialect.D01, b"")
-_WORK_02: Final = mdp.work_head(Dialect.D02, b"")
+# Of the size of an answer's `[client]`, behind its flags.
+_SIZE_AT: Final = len(mdp.REPORT_CLOUD) + 1
 
 WORKERS: dict[Dialect, type[MdpWorker]] = {
     Dialect.D0X: Worker0X,

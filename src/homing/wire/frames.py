@@ -26,9 +26,7 @@ _LONG_HEADER: Final = 9
 
 # Headers of short frames, by length: looking one up is a third of the cost of making it.
 LAST: Final = [bytes((0, size)) for size in range(SHORT_MAX + 1)]
-SHORT: Final = [
-    bytes((MORE, size)) for size in range(SHORT_MAX + 1)
-]  # of frames that others follow
+SHORT: Final = [bytes((MORE, size)) for size in range(SHORT_MAX + 1)]  # others follow
 
 
 def pack(frames: Sequence[bytes]) -> bytes:
