@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import resource
 import shutil
 import socket
@@ -100,6 +103,19 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_open_files(hard: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (64, hard))
     assert _finding("open files").state == state
+
+
+@pytest.mark.parametrize(("error", "state"), [(None, "ok"), (errno.EPERM, "lacking")])
+def test_io_uring(error: int | None, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def volley() -> io.BytesIO:
+        if error is not None:
+            raise OSError(error, os.strerror(error))
+        return io.BytesIO()
+
+    monkeypatch.setattr(checkup, "Volley", volley)
+    finding = _finding("io_uring")
+    assert finding.state == state
+    assert ("io_uring_disabled" in finding.fix) is (error is not None)
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,12 @@ def test_what_a_turn_sends_leaves_with_one_write_a_link() -> None:
     on_loop(test)
 
 
-def test_what_goes_to_many_at_once_keeps_each_link_s_order() -> None:
+@pytest.mark.parametrize("volley", [False, True], ids=["each by itself", "in one call"])
+def test_what_goes_to_many_at_once_keeps_each_link_s_order(volley: bool) -> None:
     async def test() -> None:
         role = Memory()
         host, port = lines_host(role)
+        host._tried_volley = not volley
         peers = [await dial(port) for _ in range(4)]
         await until(lambda: len(role.links) == 4, "four links")
         links = role.links.copy()
@@ -96,10 +98,43 @@ def test_what_goes_to_many_at_once_keeps_each_link_s_order() -> None:
         ):
             assert await reader.readexactly(len(expected)) == expected
         assert sorted(writes) == [3, 5, 5, 6]
+        writes.clear()
         first.send(b"g")  # the next turn
         for reader, _ in (peers[0], peers[1], peers[3]):
             assert (await reader.readexactly(1)).lower() == b"g"
+        assert writes == ([1, 1, 1] if host._volley is None else [1])  # the browser's by itself
         assert await peers[2][0].read() == b""
+        for _, writer in peers:
+            writer.close()
+        host.stop()
+
+    on_loop(test)
+
+
+def test_one_of_many_that_is_stuck_gets_all_in_order_once_it_reads() -> None:
+    async def test() -> None:
+        role = Memory()
+        host, port = lines_host(role, Bounds(high_water=64 << 10, low_water=16 << 10))
+        stuck = stuck_peer(port)
+        await until(lambda: len(role.links) == 1)
+        peers = [await dial(port) for _ in range(3)]
+        await until(lambda: len(role.links) == 4)
+        all_of_them = host.together(role.links.copy())
+        sent = b""
+        while len(sent) < 8 << 20:  # more than the kernel keeps for it: part of a send, then none
+            data = len(sent).to_bytes(8, "big") * 8000
+            all_of_them.send(data)
+            sent += data
+            for reader, _ in peers:
+                assert await reader.readexactly(len(data)) == data
+        assert role.links[0].backlog > 1 << 20
+        assert [link.backlog for link in role.links[1:]] == [0, 0, 0]
+        stuck.setblocking(False)
+        got = bytearray()
+        while len(got) < len(sent):
+            got += await asyncio.get_running_loop().sock_recv(stuck, 1 << 20)
+        assert got == sent
+        stuck.close()
         for _, writer in peers:
             writer.close()
         host.stop()

@@ -135,6 +135,8 @@ def test_tls_both_ways() -> None:
         payload = b"p" * (1 << 20)
         caller.links[0].send(payload + b"\n")
         await until(lambda: caller.received == [payload], "the echo over TLS")
+        host.together(role.links.copy()).send(b"to all\n")
+        await until(lambda: caller.received == [payload, b"to all"], "what all of one link get")
         clear, writer = await dial(port)
         writer.write(b"in clear\n" * 10)
         assert b"in clear" not in await clear.read(), "a peer without TLS gets no echo"

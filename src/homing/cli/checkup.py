@@ -22,6 +22,7 @@ from homing.config import Config
 from homing.config.catalogue import SETTINGS
 from homing.config.units import show_bytes
 from homing.errors import NoSpark
+from homing.node.volley import Volley
 
 State = Literal["ok", "lacking", "broken"]
 
@@ -151,6 +152,20 @@ def _backlog(config: Config) -> Iterator[Finding]:
     )
 
 
+def _volleys(_config: Config) -> Iterator[Finding]:
+    try:
+        Volley().close()
+    except OSError as error:
+        yield Finding(
+            "io_uring",
+            "lacking",
+            f"{error.strerror}: connectors write to every subscriber by itself",
+            "sysctl kernel.io_uring_disabled=0, or a container profile that allows it",
+        )
+    else:
+        yield Finding("io_uring", "ok", "connectors write to many subscribers at once")
+
+
 def _ports(config: Config) -> Iterator[Finding]:
     endpoints = {name: config.value(name) for name, one in SETTINGS.items() if one.endpoint}
     taken = {name: where for name, where in endpoints.items() if _is_taken(where)}
@@ -259,6 +274,7 @@ CHECKS: tuple[Callable[[Config], Iterable[Finding]], ...] = (
     _ports,
     _files,
     _backlog,
+    _volleys,
     _kernel_cache,
     _java,
     _programs,

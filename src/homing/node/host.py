@@ -30,6 +30,7 @@ from homing.node.link import Joint, StreamLink
 from homing.node.listener import BACKLOG, Listener, bind
 from homing.node.plug import Plug
 from homing.node.turn import Turn
+from homing.node.volley import Volley
 from homing.node.wheel import TICK, Wheel
 from homing.ports import Link, Role
 
@@ -96,6 +97,8 @@ class Host:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._next_id = random.getrandbits(32)
+        self._volley: Volley | None = None
+        self._tried_volley = False
 
     @classmethod
     def configured(cls, node: Node) -> Host:
@@ -199,7 +202,17 @@ class Host:
 
     def together(self, links: Sequence[Link]) -> Joint:
         """Send to all of these links at once from now on."""
-        return Joint(self.turn, cast("Sequence[StreamLink]", links))
+        return Joint(self.turn, cast("Sequence[StreamLink]", links), self._one_volley())
+
+    def _one_volley(self) -> Volley | None:
+        """What writes to many links at once, if the kernel lets us; asked for once."""
+        if self._volley is None and not self._tried_volley:
+            self._tried_volley = True
+            try:
+                self._volley = Volley()
+            except OSError as error:
+                _log.info("no io_uring (%s): every link is written to by itself", error)
+        return self._volley
 
     # -- what links ask for -----------------------------------------------------------------
 
@@ -272,6 +285,9 @@ class Host:
             if timer is not None:
                 timer.cancel()
         self._timer = self._relief = None
+        if self._volley is not None:
+            self._volley.close()
+            self._volley = None
         writer, self.journal_writer = self.journal_writer, None
         if writer is not None:
             try:

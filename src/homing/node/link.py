@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from homing.errors import HomingError
+from homing.node.volley import ROOM
 from homing.ports import Link
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from homing.node.host import Host
     from homing.node.plug import Codec, Deliver, Plug
     from homing.node.turn import Turn
+    from homing.node.volley import Volley
 
 # uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
 FLOOD_BYTES: Final = 256_000
@@ -224,11 +227,26 @@ class StreamLink(Link):
         self._put_off = False
         if self._encode is not None:
             out = [self._encode(message) for message in out]
+        self.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the connection."""
         try:
-            self._write(out[0] if len(out) == 1 else b"".join(out))
+            self._write(data)
         except RuntimeError:
             # uvloop has found the connection broken; connection_lost comes in its next turn.
             _log.debug("%r took nothing more", self)
+
+    def fileno(self) -> int:
+        """The socket, for those who write to it past the loop; -1 if only the loop may."""
+        if self._plug.tls is not None or self.over:
+            return -1
+        sock = self._transport.get_extra_info("socket")
+        return -1 if sock is None else sock.fileno()
+
+    def is_clear(self) -> bool:
+        """Whether nothing stands between it and its socket; the loop closes that only when it is over."""
+        return self._held is None and not self._transport.get_write_buffer_size()
 
     def _leave_joint(self, joint: Joint) -> list[bytes]:
         self._joint = None
@@ -396,13 +414,15 @@ class Joint:
     order holds; until the turn ends it is sent to alone.
     """
 
-    __slots__ = ("_alone", "_links", "_turn", "out", "queued")
+    __slots__ = ("_alone", "_fds", "_links", "_turn", "_volley", "out", "queued")
 
-    def __init__(self, turn: Turn, links: Sequence[StreamLink]) -> None:
+    def __init__(self, turn: Turn, links: Sequence[StreamLink], volley: Volley | None) -> None:
         self.out: list[bytes] = []
         self.queued = 0
         self._turn = turn
         self._links = links
+        self._volley = volley
+        self._fds = [-1 if volley is None else link.fileno() for link in links]
         self._alone: list[StreamLink] = []
 
     def send(self, message: bytes) -> None:
@@ -436,13 +456,20 @@ class Joint:
         self.out = []
         self.queued = 0
         self._alone = []
-        for link in self._links:
+        direct: list[StreamLink] = []
+        fds = array("i")
+        small = len(data) <= ROOM
+        for link, fd in zip(self._links, self._fds, strict=True):
             if link._joint is self:
                 link._joint = None
-                try:
-                    link._write(data)
-                except RuntimeError:  # as in StreamLink.flush
-                    _log.debug("%r took nothing more", link)
+                if fd >= 0 and small and link.is_clear():
+                    direct.append(link)
+                    fds.append(fd)
+                else:
+                    link.write(data)
+        if self._volley is not None and direct:
+            for which, taken in self._volley.send(fds, data):
+                direct[which].write(data[taken:])
 
 
 def by_shape(link: StreamLink) -> Callable[[], asyncio.Protocol]:
