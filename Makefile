@@ -72,7 +72,7 @@ dist: $(READY) ## the source archive, a wheel made from it, and an archive for S
 	$(BIN)/python -m scripts.spark_archive dist
 
 nightly: $(READY) debian ## the long runs: more seeds, more events, longer fuzzing
-	HOMING_TEST_PROFILE=nightly $(BIN)/pytest $(SHARED) $(ARGS)
+	HOMING_TEST_PROFILE=nightly $(BIN)/pytest $(SHARED) --timeout 7200 $(ARGS)
 
 lock: $(READY) ## resolve requirements/dev.lock anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
