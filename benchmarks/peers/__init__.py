@@ -1,7 +1,8 @@
 """What homing is measured beside and with: brokers and load, all built from source here.
 
 `load/` is every client and worker in one C process, `fanout/` a publisher and every subscriber;
-`majordomo.c` the yardstick on libzmq, `majordomo.py` the same on pyzmq; `matchers/` two matchers. Programs go to build/peers, rebuilt when a source is newer.
+`majordomo.c` the yardstick on libzmq, `majordomo.py` the same on pyzmq, `floor.c` what the machine's
+sockets cost alone; `matchers/` two matchers. Programs go to build/peers, rebuilt when a source is newer.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ def majordomo_program() -> Path | None:
     if not Path("/usr/include/zmq.h").exists() or not which("gcc"):
         return None
     return _compile("majordomo", [HERE / "majordomo.c"], "-lzmq")
+
+
+def floor_program() -> Path:
+    """The least that a Majordomo can cost on this machine."""
+    return _compile("floor", [HERE / "floor.c"])
 
 
 def matcher_library() -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.harness import Cell, Report
 from benchmarks.service.brokers import (
     COMPILED,
+    FLOOR,
     NATS,
     PLAIN,
     YARDSTICK,
@@ -22,6 +23,7 @@ from benchmarks.service.brokers import (
     compiled_path,
     contestants,
     federation,
+    floor,
     plain_path,
 )
 from benchmarks.service.drive import (
@@ -42,6 +44,15 @@ CREDIT = 25
 WAITING, WAITING_BYTES = 1_000_000, 1 << 30
 IDLE, IDLE_SHARE = 10_000, 0.02
 
+# Goals about workers that take one request at a time, which no broker serves without a read and a
+# write of their sockets for each.
+BOUND = (
+    ("CPU", "cpu_us", "4 workers", YARDSTICK, 0.4),
+    ("CPU", "cpu_us", "32 workers", NATS, 0.7),
+    ("median", "p50_us", "1 in flight", YARDSTICK, 0.5),
+    ("median", "p50_us", "1 in flight", NATS, 1.0),
+)
+
 Case = tuple[str, str]  # broker's name, what it was asked to do
 
 
@@ -61,7 +72,9 @@ class Bench:
         self.brokers = brokers
         self.paths = {f"{PLAIN} (0X)": plain, f"{COMPILED} (0X)": compiled}
         self.seconds = 0.5 if report.quick else 2.0
+        self.resting = 1.0 if report.quick else 10.0
         self.seen: dict[Case, Figures] = {}
+        self.floor = floor()
 
     def run(self) -> None:
         """Table by table."""
@@ -74,6 +87,7 @@ class Bench:
         self.python()
         self.memory()
         self.scale()
+        self.machine()
         goals(self)
 
     def figures(self, broker: Broker, case: str, **options: float) -> Figures:
@@ -87,7 +101,7 @@ class Bench:
     def by_workers(self) -> None:
         """The main table: 100 requests under way, 64-byte bodies, workers take one at a time."""
         rows: list[list[Cell]] = []
-        for broker in self.brokers:
+        for broker in (*self.brokers, self.floor):
             row: list[Cell] = [broker.name]
             for count in WORKERS:
                 got = self.figures(broker, f"{count} workers", workers=count)
@@ -105,7 +119,7 @@ class Bench:
     def one_in_flight(self) -> None:
         """Latency without a queue."""
         rows: list[list[Cell]] = []
-        for broker in self.brokers:
+        for broker in (*self.brokers, self.floor):
             got = self.figures(broker, "1 in flight", workers=4, clients=1, inflight=1)
             rows.append([broker.name, got.p50_us, got.p99_us, got.cpu_us])
         self.report.table("1 in flight, 64 B", ["broker", "p50 µs", "p99 µs", "CPU µs"], rows)
@@ -193,8 +207,31 @@ class Bench:
                 self.report.goal(
                     f"{broker.name}: bytes of a million waiting", weight, WAITING_BYTES
                 )
-                share = idle_share(broker, idle, seconds=1.0 if self.report.quick else 10.0)
+                share = idle_share(broker, idle, seconds=self.resting)
                 self.report.goal(f"{broker.name}: cores for {idle} idle workers", share, IDLE_SHARE)
+
+    def machine(self) -> None:
+        """The goals that sockets bound, as the sockets alone do in them."""
+        rows: list[list[Cell]] = [
+            [f"{name}, {case} / {peer}", wanted, self.ratio(figure, (FLOOR, case), (peer, case))]
+            for name, figure, case, peer, wanted in BOUND
+            if (peer, case) in self.seen
+        ]
+        idle = 100 if self.report.quick else IDLE
+        share = idle_share(self.floor, idle, seconds=self.resting)
+        rows.append([f"cores for {idle} idle workers", IDLE_SHARE, share])
+        columns = ["goal", "wanted at most", FLOOR]
+        self.report.table("What this machine leaves to a broker", columns, rows)
+        self.report.note(
+            "The sockets alone are a Majordomo in C that reads and writes them and nothing else, one call a socket and turn: no liveness, "
+            "deadline, limit or journal. A broker can need less only by letting peers wait, so that more travels with a call."
+        )
+
+    def ratio(self, figure: str, mine: Case, other: Case) -> float:
+        """One measured figure in multiples of another."""
+        mine_is: float = getattr(self.seen[mine], figure)
+        other_is: float = getattr(self.seen[other], figure)
+        return mine_is / other_is
 
 
 def goals(bench: Bench) -> None:
@@ -216,7 +253,7 @@ def goals(bench: Bench) -> None:
 def compare(bench: Bench, figure: str, mine: Case, other: Case, limit: float, **how: bool) -> None:
     """One ratio of two measured figures against its goal."""
     if mine in bench.seen and other in bench.seen:
-        ratio = getattr(bench.seen[mine], figure) / getattr(bench.seen[other], figure)
+        ratio = bench.ratio(figure, mine, other)
         bench.report.goal(f"{figure}: {', '.join(mine)} / {', '.join(other)}", ratio, limit, **how)
 
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.harness import ROOT, apt_installed, free_port, server, wait_for_port
-from benchmarks.peers import HERE, majordomo_program
+from benchmarks.peers import HERE, floor_program, majordomo_program
 
 SERVER_CORE = 0 if (os.cpu_count() or 1) > 1 else None
 
 PLAIN, COMPILED = "homing, plain Python", "homing, compiled"
 YARDSTICK, NATS = "Majordomo in C on libzmq", "nats-server"
+FLOOR = "the sockets alone, in C"
 
 LOCALFE, LOCALBE, CLOUDFE, STATEBE = 5555, 5556, 5557, 5558
 BROKER_PORTS = range(5555, 5562)  # with those of the tasks
@@ -179,6 +180,11 @@ def contestants(plain: str, compiled: str) -> list[Broker]:
     if apt_installed("gearmand", "gearman-job-server"):
         found.append(Broker("gearmand", "gearman", one_port(_gearmand)))
     return found
+
+
+def floor() -> Broker:
+    """No contestant: what the machine asks of every broker."""
+    return Broker(FLOOR, "mdp01", one_port(lambda port: [str(floor_program()), str(port)]))
 
 
 def _homings(name: str, path: str) -> list[Broker]:
