@@ -8,7 +8,8 @@
     │       └── TooLargeOnWire      too-large      the peer announced more than a limit allows
     ├── LinkError                   link           a connection could not be made or was lost
     │   ├── Unavailable             unavailable    nobody answers at any of the endpoints tried
-    │   └── HandshakeRefused        refused        the peer refused our mechanism, key or token
+    │   ├── HandshakeRefused        refused        the peer refused our mechanism, key or token
+    │   └── Replaced                replaced       somebody else connects with our client id
     ├── Refused                     (NAK code)     a node said no; one class per NAK code
     │   ├── NoService               no-service
     │   ├── RequestTimeout          timeout        also a TimeoutError
@@ -105,6 +106,14 @@ class HandshakeRefused(LinkError):
     """The peer refused our mechanism, key or token."""
 
     code = "refused"
+    retryable = False
+
+
+class Replaced(LinkError):
+    """Somebody else connects with our client id, and the newer connection wins."""
+
+    code = "replaced"
+    hint = "one client id, one subscriber: give each its own, or stop the other"
     retryable = False
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from homing import sync
-from homing.errors import Denied, Malformed, RequestTimeout, SubscriptionError
+from homing.errors import Denied, Malformed, Replaced, RequestTimeout, SubscriptionError
 from homing.push.publisher import Publisher
 from homing.push.subscriber import Subscriber
 from homing.push.tokens import Keyring
@@ -118,6 +118,7 @@ async def clients_at_work(directory: Path) -> None:
         await plain.unsubscribe()
         assert await publisher.publish({"price": -1}) == 0
         await twice_under_one_id(publisher, plain)
+        await rivals(nodes)
         with pytest.raises(SubscriptionError):
             await publisher.publish({"a": float("nan")})
         with pytest.raises(Malformed):
@@ -149,6 +150,31 @@ async def twice_under_one_id(publisher: Publisher, plain: Subscriber) -> None:
     with pytest.raises(Malformed, match="12 bytes"):
         await publisher.publish({"vip": True}, identity=b"short")
     await plain.unsubscribe()
+
+
+async def rivals(nodes: Processes) -> None:
+    """Of two with one client id, one stays and the other is told and ends."""
+    client = os.urandom(12).hex()
+    async with (
+        subscriber(nodes, client, durable=False) as one,
+        subscriber(nodes, client, durable=False) as other,
+    ):
+
+        async def take_part(source: Subscriber) -> None:
+            await source.subscribe("vip = true")
+            await collect(source, [])
+
+        readers = [asyncio.create_task(take_part(source)) for source in (one, other)]
+        done, staying = await asyncio.wait(
+            readers, timeout=60.0, return_when=asyncio.FIRST_COMPLETED
+        )
+        [loser], [winner] = done, staying
+        assert isinstance(loser.exception(), Replaced)
+        ended = one if loser is readers[0] else other
+        for ask in (anext(ended), ended.subscribe("vip = false")):
+            with pytest.raises(Replaced, match="client id"):
+                await ask
+        winner.cancel()
 
 
 def without_asyncio(nodes: Processes) -> None:

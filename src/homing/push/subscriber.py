@@ -8,6 +8,8 @@
 The token comes from an authority (`Subscriber(client_id, authority="http://host:7006", api_key=…)`),
 which is asked anew before every connect and names the connector to use, or from the caller.
 
+A client id is one subscriber's: of two that use the same, one is told `Replaced` and ends.
+
 With `durable` nothing is lost between connections: what was not acknowledged comes again,
 flagged `redelivered`. By default a publication is acknowledged when the iterator is asked for
 the next one; with `ack="manual"` only by `await subscriber.ack(push)`.
@@ -25,6 +27,7 @@ from homing.errors import (
     Denied,
     HomingError,
     Malformed,
+    Replaced,
     RequestTimeout,
     ShuttingDown,
 )
@@ -127,6 +130,8 @@ class Subscriber:
         if self._arrived.qsize() == MAX_KEPT // 2:
             self._read(True)
         if isinstance(arrived, HomingError):
+            if isinstance(arrived, Replaced):
+                self._arrived.put_nowait(arrived)  # it stays so, however often one asks
             raise arrived
         self._last = arrived if isinstance(arrived, Push) else self._last
         return arrived
@@ -183,7 +188,7 @@ class Subscriber:
         return Auth(self.client_id, timestamp, token, ack=self._durable, resume=self._durable)
 
     def _refused(self, error: HomingError | None) -> None:
-        if error is not None and self._arrived.qsize() < MAX_KEPT:
+        if isinstance(error, Replaced) or (error is not None and self._arrived.qsize() < MAX_KEPT):
             self._arrived.put_nowait(error)
 
     def _future(self) -> asyncio.Future[None]:

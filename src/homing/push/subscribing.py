@@ -8,12 +8,12 @@ has seen already is recognised by its id and only acknowledged once more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 import msgspec
 
-from homing.errors import Denied, HomingError, Malformed
+from homing.errors import Denied, HomingError, Malformed, Replaced
 from homing.ports import Link, Port
 from homing.push.calling import Calling
 from homing.push.sessions import DEFAULT
@@ -27,6 +27,8 @@ SILENCE_SECONDS: Final = 60.0
 """Two heartbeats unanswered."""
 MAX_SEEN: Final = 65_536
 """Ids remembered to recognise what comes again: more than a session can be owed."""
+RIVAL_SECONDS: Final = 30.0
+"""Replaced twice within these, somebody else has our id and reconnects as we do."""
 
 Credentials = Callable[[], pushed.Auth]
 Arrival = Callable[[pushed.Push | pushed.Gap], None]
@@ -51,7 +53,7 @@ class Subscribing(Calling):
         auto_ack: bool = True,
         failed: Settled | None = None,
     ) -> None:
-        """`arrival`: called for each push and gap. `failed`: auth was refused."""
+        """`arrival`: called for each push and gap. `failed`: auth was refused, or we have a rival."""
         super().__init__(port, connectors)
         self._credentials = credentials
         self._arrival = arrival
@@ -63,6 +65,8 @@ class Subscribing(Calling):
         self._due: deque[Settled | None] = deque()  # commands waiting for their answer
         self._fields: dict[str, Fields] = {}
         self._seen: dict[str, bool] = {}  # id -> acknowledged
+        self._replaced = float("-inf")  # when that was last so
+        self._rival: Replaced | None = None  # we have given way, for good
 
     @property
     def welcome(self) -> bool:
@@ -90,7 +94,9 @@ class Subscribing(Calling):
 
     def _say(self, parts: list[bytes], settled: Settled | None) -> None:
         """Now, or with everything else after the next auth."""
-        if self._welcome and self._link is not None:
+        if self._rival is not None and settled is not None:
+            settled(self._rival)
+        elif self._welcome and self._link is not None:
             self._link.send(command(parts))
             self._due.append(settled)
         elif settled is not None:
@@ -107,7 +113,7 @@ class Subscribing(Calling):
     def take(self, message: bytes, now: float) -> None:
         for answer in self._answers.receive(message):
             if isinstance(answer, Status):
-                self._status(answer)
+                self._status(answer, now)
             else:
                 self._pushed(pushed.decode(answer))
 
@@ -116,15 +122,21 @@ class Subscribing(Calling):
             self._welcome = False
         super().closed(link, now)
 
+    def wake(self, key: Hashable, now: float) -> None:
+        if self._rival is None:
+            super().wake(key, now)
+
     # Inside
 
-    def _status(self, answer: Status) -> None:
+    def _status(self, answer: Status, now: float) -> None:
         if answer.text == "h" or self._link is None:
             return
         if not self._welcome:
             self._authenticated(answer)
-        elif answer.text in ("replaced", "keepalive", "slow consumer"):
+        elif answer.text in ("keepalive", "slow consumer"):
             return  # the connector closes; what follows is a reconnect
+        elif answer.text == "replaced":
+            self._give_way(now)
         elif self._due:
             settled = self._due.popleft()
             if settled is not None:
@@ -144,6 +156,14 @@ class Subscribing(Calling):
                 self._due[-1] = _both(self._due[-1], settled)
             elif settled is not None:
                 settled(None)
+
+    def _give_way(self, now: float) -> None:
+        """Once it may be our own last move, heard of late; twice it is somebody else."""
+        if now - self._replaced < RIVAL_SECONDS:
+            self._rival = Replaced("another subscriber connects with this client id")
+            self._port.disconnect(self.plug, self._endpoints[self._at])
+            self.refused(self._rival)
+        self._replaced = now
 
     def refused(self, refusal: HomingError) -> None:
         """We are not let in: tell all who wait for that."""
