@@ -48,6 +48,7 @@ class Broker:
     protocol: str
     start: Start
     options: dict[str, int] = field(default_factory=dict)
+    path: str = ""  # where homing's own library of this form is imported from
 
 
 def one_port(argv: Callable[[int], list[str]]) -> Start:
@@ -192,7 +193,7 @@ def _homings(name: str, path: str) -> list[Broker]:
     start = homing(path)
     return [
         Broker(f"{name} (01)", "mdp01", start),
-        Broker(f"{name} (0X)", "mdp0x", start, {"envelope": 1}),
+        Broker(f"{name} (0X)", "mdp0x", start, {"envelope": 1}, path),
     ]
 
 

@@ -31,7 +31,9 @@ def libraries(brokers: list[Broker]) -> list[Library]:
     """Those whose broker and package can be had."""
     by_name = {broker.name: broker for broker in brokers}
     found = [
-        Library(f"homing.Client + {name.partition(' (')[0]}", "with_homing", broker.start)
+        Library(
+            f"homing.Client + {name.partition(' (')[0]}", "with_homing", broker.start, broker.path
+        )
         for name, broker in by_name.items()
         if broker.protocol == "mdp0x"
     ]
