@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.harness import Cell, Report
 from benchmarks.push.drive import Figures, bytes_per_connection, measure
+from benchmarks.push.recovery import seconds_away, seconds_to_subscribe
 from benchmarks.push.sdk import publications_per_second
 from benchmarks.push.servers import MOSQUITTO, NATS, NODES, REDIS, Server, contestants
 from benchmarks.service.brokers import plain_path
@@ -32,14 +34,15 @@ def run(report: Report) -> None:
     """All tables, then the goals of the project's performance page."""
     with tempfile.TemporaryDirectory() as unpacked:
         plain = plain_path(Path(unpacked) / "plain")
-        Bench(report, contestants(plain)).run()
+        Bench(report, contestants(plain), plain).run()
 
 
 class Bench:
     """One run over all servers; figures by (server's name, case)."""
 
-    def __init__(self, report: Report, servers: list[Server]) -> None:
+    def __init__(self, report: Report, servers: list[Server], plain: str) -> None:
         self.report = report
+        self.plain = plain
         self.servers = servers
         self.many = MANY_QUICKLY if report.quick else MANY
         self.fan_outs = ((SOME, 16), (self.many, 1), (self.many, 8))
@@ -59,6 +62,7 @@ class Bench:
         self.memory()
         self.publishing()
         goals(self)
+        self.changes()
 
     def cases(self) -> dict[str, dict[str, float]]:
         """What every server is asked to do, as the sink's options."""
@@ -144,6 +148,24 @@ class Bench:
             ["4 096 under way", publications_per_second(server, 4096, SECONDS)],
         ]
         self.report.table("homing.Publisher, acknowledged", ["", "publications/s"], rows)
+
+    def changes(self) -> None:
+        """homing's Python clients on four nodes: another filter, and a node that is killed."""
+        self.report.say("homing: filters that change, nodes that are killed")
+        usual, slow = seconds_to_subscribe(self.plain, 100 if self.report.quick else 1000)
+        away = seconds_away(self.plain, self.report.repeats)
+        rows: list[list[Cell]] = [["a filter changes, until in force", usual, slow]]
+        rows += [[f"kill -9 of a {kind}", median(took), max(took)] for kind, took in away.items()]
+        self.report.table(
+            "Until users have what they had, s", ["", "median", "p99, or worst"], rows
+        )
+        self.report.note(
+            "A killed node is started again at once; the time counts from the kill until a durable subscriber "
+            "receives something that was published after it. Every publication of the run was received."
+        )
+        self.report.goal("a changed filter in force, p99, s", slow, 0.05)
+        worst = max(max(took) for took in away.values())
+        self.report.goal("back after kill -9 of any node, worst, s", worst, 2.0)
 
 
 def goals(bench: Bench) -> None:

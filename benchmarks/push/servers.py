@@ -67,10 +67,10 @@ def nodes(python_path: str) -> Start:
             pids = [
                 stack.enter_context(
                     server(
-                        [*_homing(), kind, *flags],
+                        [*homing_command(), kind, *flags],
                         port + offset,
                         core=SERVER_CORE,
-                        env=_env(python_path),
+                        env=homing_env(python_path),
                     )
                 ).pid
                 for kind, port in KINDS.items()
@@ -87,8 +87,8 @@ def up(python_path: str) -> Start:
     def start() -> Iterator[Running]:
         offset = free_offset(PORTS)
         with tempfile.TemporaryDirectory() as data:
-            argv = [*_homing(), "up", "--port-offset", str(offset), "--data", data]
-            env = _env(python_path)
+            argv = [*homing_command(), "up", "--port-offset", str(offset), "--data", data]
+            env = homing_env(python_path)
             with server(argv, AUTHORITY + offset, core=SERVER_CORE, env=env) as process:
                 wait_for_port(PUBLISHERS + offset)
                 yield _running((process.pid,), offset, data)
@@ -101,11 +101,13 @@ def _running(pids: tuple[int, ...], offset: int, data: str) -> Running:
     return Running(pids, SUBSCRIBERS + offset, PUBLISHERS + offset, key)
 
 
-def _homing() -> list[str]:
+def homing_command() -> list[str]:
+    """How the command is run."""
     return [sys.executable, "-m", "homing.cli"]
 
 
-def _env(python_path: str) -> dict[str, str]:
+def homing_env(python_path: str) -> dict[str, str]:
+    """What it runs with."""
     # Compiled once for the whole benchmark, wherever it runs.
     caches = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{python_path}/cache"}
     return {"PYTHONPATH": python_path, **caches}
@@ -114,7 +116,7 @@ def _env(python_path: str) -> dict[str, str]:
 def _compile_kernels(python_path: str) -> None:
     """The matching kernels into their cache: a compiler must not run beside what is measured."""
     code = "from homing.push.index import kernels; kernels.load()"
-    env = {**os.environ, **_env(python_path)}
+    env = {**os.environ, **homing_env(python_path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=env)
 
 
