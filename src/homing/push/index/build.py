@@ -14,6 +14,7 @@ from homing.push.index.planner import Breathe, Cuts, Seen, plan_weights
 
 # Whoever imports this module builds, and building needs the kernels.
 kernel: Any = load().build
+filling: Any = load().pages
 
 # A group of entries with the same access lanes needs this many to be worth pages of its own.
 MIN_GROUP = at.SLOTS // 4
@@ -184,6 +185,8 @@ def _tiled(
     first_page = np.cumsum(pages) - pages
     rank = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     place = first_page[strip] * at.SLOTS + rank
+    page = place >> at.SLOT_BITS
+    order = order[np.lexsort((spans[order, 0].astype(np.int32) + spans[order, 1], page))]
     total = int(pages.sum())
     entries = np.full(total * at.SLOTS, -1, np.int64)
     entries[place] = order
@@ -224,10 +227,11 @@ def paged_block(boxes: Boxes, cuts: Cuts, breathe: Breathe) -> Words:
     )
     sizes = (plan.entries >= 0).reshape(-1, at.SLOTS).sum(axis=1)
     body = np.zeros(pages + 1, np.uint64)
-    lines = at.LINE * (1 + sizes) + at.HEAD
+    sketches = at.SKETCH * sizes
+    lines = at.LINE * (1 + sizes) + at.HEAD + sketches + -sketches % at.LINE
     np.cumsum(lines + counts.astype(np.int64) * at.ROW_WORDS, out=body[1:])
     block = _laid_out(boxes, cuts, plan, body, breathe)
-    kernel.fill_pages(
+    filling.fill_pages(
         block[int(block[at.PAGE]) :],
         plan.entries,
         *boxes,

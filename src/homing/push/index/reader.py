@@ -73,7 +73,7 @@ class Reader:
         self._owners = np.empty(_FIRST_PAIRS, np.int32)
         self._pending = np.empty((64, 3), np.uint64)
         self._column = np.empty(0, np.int32)
-        self._coded = np.empty((2, 1, 64), np.uint16)
+        self._coded = np.empty((1, 64), np.uint16)
         self._desk = self._places()
 
     def match_row(
@@ -94,8 +94,8 @@ class Reader:
         known_lanes: int,
     ) -> Found | None:
         """All matches of the publications in `values`; None when they are too many at once."""
-        if self._coded.shape[1:] != values.shape:
-            self._coded = np.empty((2, *values.shape), np.uint16)
+        if self._coded.shape != values.shape:
+            self._coded = np.empty(values.shape, np.uint16)
         if not self._call(kernels, view, Rows.of(lanes, values, self._coded), known_lanes):
             return None
         matches, pending = self._counts[_MATCHES], self._counts[_PENDING]

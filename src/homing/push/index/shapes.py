@@ -52,7 +52,7 @@ class Rows(NamedTuple):
     ) -> Rows:
         """`values` has the two columns that every publication has, then one for each lane."""
         assert values.shape[1] == NONE + 1 + lanes.size
-        assert coded.shape == (2, *values.shape)
+        assert coded.shape == values.shape
         places = (lanes.ctypes.data, lanes.size, values.ctypes.data, len(values), coded.ctypes.data)
         return cls(lanes, values, coded, np.array(places, np.uint64))
 
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
         row = np.full((1, width), nan)
         row[0, ALWAYS] = 0.0
         row[0, NONE + 1 :] = values
-        return cls.of(lanes, row, np.empty((2, 1, width), np.uint16))
+        return cls.of(lanes, row, np.empty((1, width), np.uint16))
 
 
 class Shape:

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 
 class Kernels(NamedTuple):
-    """The two modules of kernels."""
+    """The modules of kernels."""
 
     match: Any
     build: Any
+    pages: Any
 
 
 # Seconds in which a new index may answer its first publications before the imports and the compiler
@@ -62,7 +63,7 @@ def _import_cached() -> Kernels:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_cache_directory())
     try:
-        return Kernels(import_module(f"{__name__}.match"), import_module(f"{__name__}.build"))
+        return Kernels(*(import_module(f"{__name__}.{name}") for name in Kernels._fields))
     finally:
         numba.config.CACHE_DIR = before
 

@@ -1,14 +1,13 @@
-"""The build kernels: pick out what lives, join duplicates, choose access lanes, fill the pages."""
+"""The build kernels: pick out what lives, join duplicates, choose access lanes."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np
 
-from homing.push.index.kernels.codes import bucket_shift, code_of
+from homing.push.index.kernels.codes import code_of
 from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
-    ASK,
     BOUND,
     CUT,
     CUTSTART,
@@ -24,20 +23,16 @@ from homing.push.index.kernels.layout import (
     ID,
     LINE,
     MAX_DIMENSIONS,
-    NO_RESIDUAL,
     PAGE,
     PAGEAT,
     PAGES,
     PLAIN,
-    RECORD_LANES,
     ROW_WORDS,
-    ROWS,
     SLOT,
     SLOT_BITS,
     SLOTS,
     STRIP,
     STRIP_WORDS,
-    UNBOUNDED,
 )
 from homing.push.index.kernels.machine import block_at, fetch
 
@@ -257,124 +252,10 @@ def choose_dimensions(entries, first, lane, lanes, access, dimensions, counts):
             uses[best] = 0
             kept += 1
         counts[page] = kept
+        # In one order everywhere: what is laid out for one page then mostly fits the next.
+        dimensions[page, :kept].sort()
         for k in range(n):
             uses[touched[k]] = 0
-
-
-@kernel()
-def span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high, records, d):
-    """Every slot's codes on one lane, kept in its record; low -1: it does not look at the lane."""
-    start, end = np.int64(cutstart[wanted]), np.int64(cutstart[wanted + 1])
-    for slot in range(mine.size):
-        low[slot] = -1
-        e = mine[slot]
-        for i in range(np.int64(first[e]), np.int64(first[e + 1])):
-            if lane[i] == wanted:
-                low[slot] = code_of(cuts, start, end, bound[2 * i])
-                high[slot] = code_of(cuts, start, end, bound[2 * i + 1])
-                at = 2 * RECORD_LANES * slot
-                # What is not below a low bound that is a cut itself is inside for certain, and
-                # so is everything on the open side of a bound.
-                cut = bound[2 * i] == -np.inf
-                cut |= low[slot] > 0 and cuts[start + low[slot] - 1] == bound[2 * i]
-                records[at + d] = low[slot] + 1 - cut
-                records[at + RECORD_LANES + d] = high[slot] + 1 + (bound[2 * i + 1] == np.inf)
-                records[at + FLAG] += 1
-                break
-
-
-@kernel()
-def blank_records(records):
-    """Records that let everything pass; FLAG will count the bounds that are kept."""
-    for at in range(0, records.size, 2 * RECORD_LANES):
-        for d in range(RECORD_LANES):
-            records[at + d] = 0
-            records[at + RECORD_LANES + d] = UNBOUNDED
-
-
-@kernel()
-def finish_records(mine, first, residual, subs, ids, records):
-    """Each record's flag and id, once FLAG has counted the bounds that it holds."""
-    words = records.view(np.uint32)
-    for slot in range(mine.size):
-        e = mine[slot]
-        at = 2 * RECORD_LANES * slot
-        plain = records[at + FLAG] == first[e + 1] - first[e]
-        plain &= residual[e] == NO_RESIDUAL and subs[e + 1] - subs[e] == 1
-        records[at + FLAG] = PLAIN if plain else ASK
-        identity = ids[subs[e]]
-        words[(at + FLAG + 1) >> 1] = identity & np.uint64(0xFFFFFFFF)
-        words[(at + RECORD_LANES + FLAG + 1) >> 1] = identity >> np.uint64(32)
-
-
-@kernel()
-def fill_rows(pages, rows, low, high, base, shift, count):
-    """The 33 rows of one dimension."""
-    for slot in range(count):
-        bit = np.uint64(1) << np.uint64(slot & 63)
-        word = rows + (slot >> 6)
-        if low[slot] < 0:
-            for r in range(ROWS):
-                pages[word + r * LINE] |= bit
-        else:
-            for r in range((low[slot] - base) >> shift, ((high[slot] - base) >> shift) + 1):
-                pages[word + r * LINE] |= bit
-
-
-@kernel(
-    "void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],u4[::1],f8[::1],u8[::1],"
-    "u4[::1],f8[::1],u2[:,::1],i4[:,::1],i4[:,::1],i4[::1],i8[::1])"
-)
-def fill_pages(
-    pages,
-    entries,
-    first,
-    subs,
-    residual,
-    lane,
-    bound,
-    ids,
-    cutstart,
-    cuts,
-    boxes,
-    access,
-    dimensions,
-    counts,
-    sizes,
-):
-    """Write every page's body: live bits, dimensions, rows, records.
-
-    The access lanes come first, with buckets of their own as fine as the page's box allows; the
-    other lanes share one set of buckets, so that a publication computes them once for all pages.
-    """
-    low = np.zeros(SLOTS, np.int64)
-    high = np.zeros(SLOTS, np.int64)
-    at = 0
-    for page in range(counts.size):
-        mine = entries[page * SLOTS : page * SLOTS + sizes[page]]
-        for slot in range(mine.size):
-            pages[at + (slot >> 6)] |= np.uint64(1) << np.uint64(slot & 63)
-        local = (access[page, 0] > 0) + (access[page, 1] > 0)
-        pages[at + LINE] = counts[page] | local << 32
-        about = at + LINE + 1
-        rows = at + LINE + HEAD
-        body_end = rows + ROW_WORDS * counts[page] + LINE * mine.size
-        records = pages[rows + ROW_WORDS * counts[page] : body_end].view(np.uint16)
-        blank_records(records)
-        for d in range(counts[page]):
-            wanted = dimensions[page, d]
-            span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high, records, d)
-            base = np.int64(0)
-            top = np.int64(cutstart[wanted + 1]) - np.int64(cutstart[wanted])
-            if d < local:
-                side = 0 if wanted == access[page, 0] else 2
-                base, top = np.int64(boxes[page, side]), np.int64(boxes[page, side + 1])
-            shift = bucket_shift(top - base)
-            fill_rows(pages, rows, low, high, base, shift, mine.size)
-            pages[about + d] = wanted | (base << 32 | shift << 48 if d < local else 0)
-            rows += ROW_WORDS
-        finish_records(mine, first, residual, subs, ids, records)
-        at = body_end
 
 
 @kernel("void(u8[::1],u4[::1])")

@@ -8,13 +8,10 @@ import numpy as np
 from homing.push.index.kernels.jit import kernel
 from homing.push.index.kernels.layout import (
     ABSENT,
-    ABSENT_ROW,
     ALWAYS,
-    BUCKETS,
     CUT,
     CUTSTART,
     LANES,
-    LINE,
     NONE,
 )
 
@@ -34,41 +31,51 @@ def code_of(cuts, start, end, value):
 
 
 @kernel()
-def bucket_shift(top):
-    """How far to shift codes 0..top so that they fit the buckets of a page."""
+def codes_of(cuts, values, codes):
+    """The code of each value, all searched for step by step: none waits for another's memory."""
+    codes[:] = 0
+    count = np.uint64(cuts.size)
+    while count > np.uint64(0):
+        half = (count + np.uint64(1)) >> np.uint64(1)
+        for i in range(values.size):
+            at = np.uint64(codes[i])
+            codes[i] = at + half * np.uint64(cuts[at + half - np.uint64(1)] <= values[i])
+        count -= half
+
+
+@kernel()
+def shift_for(top, buckets):
+    """How far to shift codes 0..top so that they fit so many buckets."""
     shift = 0
-    while top >> shift >= BUCKETS:
+    while top >> shift >= buckets:
         shift += 1
     return shift
 
 
 @kernel()
-def encode(block, lanes, values, codes, rows):
-    """The codes of all values in the block's cuts, and the row offsets they have in common rows."""
+def encode(block, lanes, values, codes):
+    """The codes of all values in the block's cuts."""
     block32 = block.view(np.uint32)
     blockf = block.view(np.float64)
     cutstart = 2 * np.int64(block[CUTSTART])
     cuts = np.int64(block[CUT])
     known = np.int64(block[LANES])
+    mine, found = np.empty(values.shape[0]), np.empty(values.shape[0], np.uint64)
     for event in range(values.shape[0]):
         codes[event, ALWAYS] = 0
         codes[event, NONE] = ABSENT
-        rows[event, ALWAYS] = 0
-        rows[event, NONE] = ABSENT_ROW
     for i in range(lanes.size):
         lane = np.int64(lanes[i])
         c = i + NONE + 1
         if lane < known:
             start = cuts + np.int64(block32[cutstart + lane])
             end = cuts + np.int64(block32[cutstart + lane + 1])
-            shift = bucket_shift(end - start)
             for event in range(values.shape[0]):
-                value = values[event, c]
-                code = code_of(blockf, start, end, value)
-                absent = value != value
-                codes[event, c] = ABSENT if absent else code
-                rows[event, c] = ABSENT_ROW if absent else (code >> shift) * LINE
+                mine[event] = values[event, c]
+            codes_of(blockf[start:end], mine, found)
+            for event in range(values.shape[0]):
+                absent = mine[event] != mine[event]
+                codes[event, c] = ABSENT if absent else found[event]
         else:
             for event in range(values.shape[0]):
                 codes[event, c] = ABSENT
-                rows[event, c] = ABSENT_ROW

@@ -20,12 +20,12 @@ residual check. The first words are the header: counts, then the word offset of 
 PLANNED in the header is a float: how far the plan was from the best one when it was made.
 
 A page is 512 entries (entry e is slot e % 512 of page e // 512). Its body is a whole number of
-cache lines: one of live bits; a head with the number of dimensions (| how many of them have buckets
-of their own << 32) and a descriptor for each (lane | base code << 32 | shift << 48); then for each
-dimension 33 rows of one line; then a record of one line for each entry. Row r of a dimension has the
-bit of a slot set when the slot accepts some value whose bucket is r; row 32 is for publications
-without a value in that lane. A publication ANDs one row per dimension: the bits that stay are the
-candidates.
+cache lines: one of live bits; a head with the number of dimensions (| the number of entries << 32)
+and a descriptor for each (lane | base code << 32 | shift << 48), lanes ascending; then for each
+dimension 33 rows of one line; then a record of one line for each entry; then a sketch of two words
+for each. Row r of a dimension has the bit of a slot set when the slot accepts some value whose bucket
+is r; row 32 is for publications without a value in that lane. A publication ANDs one row per
+dimension: the bits that stay are the candidates.
 
 A record decides nearly every candidate with one vector comparison and no other memory. It is 16
 lows and 16 highs of 16 bits. In dimension d a publication has its code + 1, and one strictly between
@@ -35,12 +35,18 @@ ones are decided by their record, ASK ones (several subscribers, a residual chec
 page has no dimension for) are never certain, GONE ones never pass. The last two dimensions hold
 the id of a PLAIN entry's only subscriber: its low 32 bits among the lows, the others among the highs.
 
+A sketch is for whole batches (sweep.py): eight numbers of 16 bits. The first two are the low and the
+high code on the strip's lane a. A pair of rows follows for each of three more dimensions, those with
+the narrowest bounds: the one of the low bound, and the one behind that of the high bound. Row r of
+dimension d has the number d * (TERRACES + 1) + r, where a code's row is its code >> shift on every
+page alike. Where there are fewer bounds, dimension EVERY, which is lane ALWAYS, lets all pass.
+
 A block without pages (the one that takes new subscriptions) is scanned entry by entry.
 """
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 
 (
     MAGIC,
@@ -76,7 +82,6 @@ LINE = 8
 BUCKETS = 32
 ROWS = BUCKETS + 1
 ROW_WORDS = ROWS * LINE
-ABSENT_ROW = BUCKETS * LINE
 STRIP_WORDS = 5
 # What fits a record beside FLAG and the id; rows for more lanes would cost more memory than the
 # candidates they save. Count and descriptors take two lines of head.
@@ -86,6 +91,11 @@ HEAD = 16
 FLAG = 13
 PLAIN, ASK, GONE = 0, 2, 3
 RECORD_LANES = 16
+SKETCH = 2
+# What a sketch tells apart on a lane, and how many dimensions it has beside lane a.
+TERRACES = 64
+SKETCHED = 3
+EVERY = 15
 # Codes must fit 16 bits beside ABSENT; a thousand quantiles put a 0.1 % range into its own bucket.
 MAX_CUTS = 1023
 # One more than this, as in a record, is still below the high of those that bound nothing.

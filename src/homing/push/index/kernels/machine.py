@@ -63,6 +63,44 @@ def and_lines(_typing, block, offsets, begin, end, result):
     return types.void(block, offsets, begin, end, result), generate
 
 
+# Words that are looked at together in a bitmap over publications: what a vector register holds.
+WINDOW = 4
+
+
+@intrinsic
+def window_and(_typing, bits, low, high, word, a, b, c, d, e, f, left, k):
+    """left[WINDOW * k:] = bits[low:] ^ bits[high:], and (bits[a + word:] ^ bits[b + word:]), and so on.
+
+    Returns 1, or 0 if nothing stays.
+    """
+
+    def generate(context, builder, signature, args):
+        vector = ir.VectorType(ir.IntType(64), WINDOW)
+        bits, left = (
+            context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 10)
+        )
+        here = builder.gep(bits, [args[3]])
+
+        def between(data, one, other):
+            places = (builder.gep(data, [offset]) for offset in (one, other))
+            rows = [
+                builder.load(builder.bitcast(place, vector.as_pointer()), align=8)
+                for place in places
+            ]
+            return builder.xor(*rows)
+
+        stays = between(bits, args[1], args[2])
+        for i in (4, 6, 8):
+            stays = builder.and_(stays, between(here, args[i], args[i + 1]))
+        place = builder.gep(left, [builder.mul(args[11], ir.Constant(ir.IntType(64), WINDOW))])
+        builder.store(stays, builder.bitcast(place, vector.as_pointer()), align=8)
+        whole = builder.bitcast(stays, ir.IntType(64 * WINDOW))
+        some = builder.icmp_unsigned("!=", whole, ir.Constant(whole.type, 0))
+        return builder.zext(some, ir.IntType(64))
+
+    return types.uint64(bits, low, high, word, a, b, c, d, e, f, left, k), generate
+
+
 @intrinsic
 def compared(_typing, block, record, codes, begin):
     """2 if codes[begin:] lie inside of a record, 1 if some lie on its edge, 0 if some lie outside."""

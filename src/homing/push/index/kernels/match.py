@@ -2,8 +2,7 @@
 
 Both see publications as rows of `values`: column ALWAYS holds 0, column NONE holds NaN (no value),
 and `column[lane]` says where a lane's value is, NONE for lanes that nobody in the batch has. The
-same columns of `codes` hold the values' codes for the block at hand, those of `rows` what they mean
-in pages.
+same columns of `codes` hold the values' codes for the block at hand.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs
@@ -15,41 +14,34 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from homing.push.index.kernels.codes import encode
+from homing.push.index.kernels.exact import Answer, Batch, Work, verify
 from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
-    ABSENT,
     ASK,
-    BOUND,
     BOX,
+    BUCKETS,
     CANDIDATES,
     CODED_AT,
     COLUMN_AT,
     COLUMN_SIZE,
     COUNTERS,
     COUNTERS_AT,
-    DEAD,
     ENTRIES,
-    ENTRY,
     FALSE_CANDIDATES,
     FOUND_AT,
     FOUND_SIZE,
     HEAD,
-    ID,
-    LANE_MASK,
     LANES_AT,
     LANES_SIZE,
     LINE,
     MATCHES,
-    MAX_CUTS,
     MAX_DIMENSIONS,
-    NO_RESIDUAL,
     NONE,
     OWNERS_AT,
     PAGE,
     PAGEAT,
     PAGES,
     PAGES_VISITED,
-    PENDING,
     PENDING_AT,
     PENDING_SIZE,
     ROW_WORDS,
@@ -71,48 +63,29 @@ from homing.push.index.kernels.machine import (
     lowest_bit,
     pointer,
 )
+from homing.push.index.kernels.sweep import (
+    PAIR,
+    room_to_turn,
+    sort_events,
+    sweep,
+    terrace,
+    turn,
+    turning_price,
+)
 
-U0, U1, U2, U3, U4, U5, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 8, 32, 48))
+U0, U1, U2, U3, U4, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 8, 32, 48))
 U7, U_SLOTS, U_SLOT_BITS = np.uint64(7), np.uint64(SLOTS - 1), np.uint64(SLOT_BITS)
 U_LINE, U_HEAD, U_ROWS = np.uint64(LINE), np.uint64(HEAD), np.uint64(ROW_WORDS)
+U_BUCKETS = np.uint64(BUCKETS)
 LOW_HALF, CODE_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
 HIGH_HALF = np.uint64(0xFFFFFFFF00000000)
-LANE_BITS = np.uint64(LANE_MASK)
-# (page, publication) pairs whose rows are asked for together, and candidates whose bounds are.
+# (page, publication) pairs whose rows are asked for together.
 AHEAD = 16
 # Lines of one pair: their end, live bits, a row for each dimension.
 STRIDE = 2 + MAX_DIMENSIONS
 U_STRIDE = np.uint64(STRIDE)
 # The code ASK in all four lanes of a word: inside of every bound that a record does not have.
 UNASKED = np.uint64(ASK * 0x0001000100010001)
-
-
-class Batch(NamedTuple):
-    """Publications: which column a lane is in, and codes, rows and values column by column."""
-
-    column: Any
-    codes: Any
-    rows: Any
-    values: Any
-
-
-class Work(NamedTuple):
-    """Room for (page, publication) pairs, candidates, and what only exact bounds can decide."""
-
-    pages: Any
-    hits: Any
-    candidates: Any
-    entries: Any
-    events: Any
-
-
-class Answer(NamedTuple):
-    """What was found: ids, whose they are, those with a residual check, how much work it was."""
-
-    found: Any
-    owners: Any
-    pending: Any
-    counters: Any
 
 
 class Aim(NamedTuple):
@@ -143,7 +116,7 @@ def aim(block, batch, work, begin, end, target):
     """
     column, lines = batch.column, target.lines
     width = np.uint64(batch.codes.shape[1])
-    flat_codes, flat_rows = batch.codes.reshape(-1), batch.rows.reshape(-1)
+    flat_codes = batch.codes.reshape(-1)
     codes16 = target.codes.view(np.uint16)
     mine = U0
     for k in range(begin, end):
@@ -151,7 +124,7 @@ def aim(block, batch, work, begin, end, target):
         me = np.uint64(work.hits[k]) * width
         at = block[PAGE] + block[block[PAGEAT] + np.uint64(work.pages[k])]
         sizes = block[at + U_LINE]
-        local, last = mine + U2 + (sizes >> U32), mine + U2 + (sizes & LOW_HALF)
+        last = mine + U2 + (sizes & LOW_HALF)
         lines[mine] = last
         lines[mine + U1] = at
         row = at + U_LINE + U_HEAD
@@ -164,10 +137,8 @@ def aim(block, batch, work, begin, end, target):
             lane = block[about]
             here = me + np.uint64(column[lane & LOW_HALF])
             code = np.uint64(flat_codes[here])
-            if d < local:
-                line = row + U_LINE * ((code - ((lane >> U32) & CODE_BITS)) >> (lane >> U48))
-            else:
-                line = row + np.uint64(flat_rows[here])
+            bucket = (code - ((lane >> U32) & CODE_BITS)) >> (lane >> U48)
+            line = row + U_LINE * min(bucket, U_BUCKETS)
             fetch(block, line)
             lines[d] = line
             codes16[code_at] = code + U1
@@ -224,7 +195,7 @@ def sift(block, work, begin, count, target, answer, asked):
         entries[ask] = np.uint64(pages[pair]) << U_SLOT_BITS | slot
         events[ask] = event
         ask += verdict & U1
-        passed += verdict != U0
+        passed += np.uint64(verdict != U0)
     counters[MATCHES] = matched
     counters[CANDIDATES] += count
     counters[FALSE_CANDIDATES] += count - passed
@@ -258,87 +229,6 @@ def probe(block, batch, work, answer, begin, end):
         count = survivors(block, work, group, target)
         asked = sift(block, work, first, count, target, answer, asked)
     return end, asked
-
-
-@kernel()
-def verify(block, batch, work, count, answer):
-    """Hold entries against their exact bounds; append the subscribers of those that pass.
-
-    Subscribers with a residual check go to `pending`. Past the end of a buffer matches are only
-    counted, so that the caller learns the size to come back with.
-    """
-    entries, events, column = work.entries, work.events, batch.column
-    found, owners, pending, counters = answer
-    block32 = block.view(np.uint32)
-    blockf = block.view(np.float64)
-    dead = block.view(np.uint8)
-    width = np.uint64(batch.values.shape[1])
-    flat = batch.values.reshape(-1)
-    entry_at, bound_at = U2 * block[ENTRY], block[BOUND]
-    id_at, dead_at = block[ID], U8 * block[DEAD]
-    matched, postponed = counters[MATCHES], counters[PENDING]
-    false = 0
-    for k in range(-2 * AHEAD, count):
-        if k + 2 * AHEAD < count:
-            fetch(block, block[ENTRY] + U2 * np.uint64(entries[k + 2 * AHEAD]))
-        if 0 <= k + AHEAD < count:
-            soon = entry_at + U4 * np.uint64(entries[k + AHEAD])
-            bounds = bound_at + U3 * np.uint64(block32[soon])
-            fetch(block, bounds)
-            fetch(block, bounds + U_LINE)
-            fetch(block, id_at + np.uint64(block32[soon + U1]))
-        if k < 0:
-            continue
-        event = np.uint64(events[k])
-        entry = entry_at + U4 * np.uint64(entries[k])
-        i = bound_at + U3 * np.uint64(block32[entry])
-        end = bound_at + U3 * np.uint64(block32[entry + U4])
-        passes = True
-        while i < end:
-            lane = block[i]
-            value = flat[event * width + np.uint64(column[lane & LANE_BITS])]
-            # NaN, which stands for no value, fails a bound and passes an exclusion.
-            if (blockf[i + U1] <= value <= blockf[i + U2]) == (lane > LANE_BITS):
-                passes = False
-                break
-            i += U3
-        if not passes:
-            false += 1
-            continue
-        residual = block32[entry + U2]
-        for p in range(np.uint64(block32[entry + U1]), np.uint64(block32[entry + U5])):
-            if dead[dead_at + p]:
-                continue
-            if residual == NO_RESIDUAL:
-                if matched < found.size:
-                    found[matched] = block[id_at + p]
-                    owners[matched] = event
-                matched += 1
-            else:
-                if postponed < pending.shape[0]:
-                    pending[postponed, 0] = event
-                    pending[postponed, 1] = residual
-                    pending[postponed, 2] = block[id_at + p]
-                postponed += 1
-    counters[FALSE_CANDIDATES] += false
-    counters[MATCHES], counters[PENDING] = matched, postponed
-
-
-@kernel()
-def sort_events(codes, c, order, start):
-    """The batch by ascending code in column c: order[start[k]:start[k + 1]] have code k."""
-    start[:] = 0
-    for event in range(codes.shape[0]):
-        code = np.int64(codes[event, c])
-        if code != ABSENT:
-            start[code + 2] += 1
-    for k in range(2, start.size):
-        start[k] += start[k - 1]
-    for event in range(codes.shape[0]):
-        code = np.int64(codes[event, c])
-        if code != ABSENT:
-            order[start[code + 1]] = event
-            start[code + 1] += 1
 
 
 @kernel()
@@ -379,25 +269,34 @@ def match_one(block, batch, work, answer):
 
 @kernel()
 def match_many(block, batch, work, answer):
-    """A batch against one paged block: each page is fetched once, for all it concerns."""
+    """A batch against one paged block: each page is fetched once, for all it concerns.
+
+    Pages that concern many are swept, once their strip's lane has so many of them that turning the
+    batch round pays.
+    """
     codes, column, pages, hits = batch.codes, batch.column, work.pages, work.hits
     block16 = block.view(np.uint16)
     box_at = 4 * np.int64(block[BOX])
     strip = np.int64(block[STRIP])
-    order = np.empty(codes.shape[0], np.int32)
-    start = np.empty(MAX_CUTS + 3, np.int64)
+    turned = room_to_turn(codes.shape[0], codes.shape[1])
+    order, start = turned.order, turned.start
+    price = turning_price(codes)
+    terrace(block, batch, turned)
     sorted_by = np.int64(-1)
-    n = 0
+    gained = 0
+    n = asked = 0
     for _ in range(np.int64(block[STRIPS])):
         a = np.int64(block[strip])
         if a != sorted_by:
             sort_events(codes, column[a], order, start)
-            sorted_by = a
+            sorted_by, gained = a, 0
         b = column[np.int64(block[strip + 3])]
         for page in range(np.int64(block[strip + 4]), np.int64(block[strip + STRIP_WORDS + 4])):
             if n + codes.shape[0] > pages.size:
+                verify(block, batch, work, asked, answer)
                 finish(block, batch, work, n, answer)
-                n = 0
+                n = asked = 0
+            before = n
             box = box_at + 4 * page
             low, high = block16[box + 2], block16[box + 3]
             for i in range(start[np.int64(block16[box])], start[np.int64(block16[box + 1]) + 1]):
@@ -406,7 +305,17 @@ def match_many(block, batch, work, answer):
                 pages[n] = page
                 hits[n] = event
                 n += (low <= code) & (code <= high)
+            gain = PAIR * (n - before) - SLOTS
+            if gain > 0:
+                if gained <= price < gained + gain:
+                    turn(turned)
+                gained += gain
+                if gained > price:
+                    answer.counters[PAGES_VISITED] += n - before
+                    asked = sweep(block, batch, turned, page, work, asked, answer)
+                    n = before
         strip += STRIP_WORDS
+    verify(block, batch, work, asked, answer)
     finish(block, batch, work, n, answer)
 
 
@@ -454,8 +363,8 @@ def match_blocks(table, given, desk):
     lanes = carray(pointer(given[LANES_AT]), (np.int64(given[LANES_SIZE]),), np.int32)
     shape = np.int64(given[VALUES_SIZE]), lanes.size + NONE + 1
     values = carray(pointer(given[VALUES_AT]), shape, np.float64)
-    coded = carray(pointer(given[CODED_AT]), (2, shape[0], shape[1]), np.uint16)
-    batch = Batch(column, coded[0], coded[1], values)
+    codes = carray(pointer(given[CODED_AT]), shape, np.uint16)
+    batch = Batch(lanes, column, codes, values)
     for i in range(lanes.size):
         column[lanes[i]] = i + NONE + 1
     for i in range(table.size // 2):
@@ -463,7 +372,7 @@ def match_blocks(table, given, desk):
         if block[PAGES] == U0:
             scan(block, batch, room, answer)
             continue
-        encode(block, lanes, values, batch.codes, batch.rows)
+        encode(block, lanes, values, codes)
         if values.shape[0] == 1:
             match_one(block, batch, room, answer)
         else:
