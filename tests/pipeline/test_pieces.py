@@ -11,6 +11,7 @@ import pytest
 from homing.journal.columns import SCHEMA
 from homing.journal.positions import Range, between
 from homing.journal.sealing import seal_all
+from homing.pipeline import source
 from homing.pipeline.asked import Asked, parse
 from homing.pipeline.pieces import writing
 from homing.pipeline.reading import coded, read_range, whole_copy
@@ -91,3 +92,22 @@ def test_both_ways_give_the_same_files(journal: Path, tmp_path: Path) -> None:
         assert found.to_pylist() == expected.to_pylist()
         assert found.schema.equals(expected.schema) or "events" in path.parts
     assert len(list((tmp_path / "made").rglob("*.parquet"))) > len(rows)
+
+
+def test_a_task_reads_several_sealed_segments_or_one_range_of_blocks(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = parse({"path": str(journal)}, EVENTS)
+    pieces = ranges(asked)
+    *_, unsealed = pieces
+    for most in (1, 1000, 2000, 1 << 20):
+        monkeypatch.setattr(source, "TASK_EVENTS", most)
+        *tasks, last = source.tasks(asked, [*pieces, unsealed])
+        assert [piece for task in tasks for piece in task.pieces] == pieces
+        assert last.pieces == (unsealed,) == tasks[-1].pieces
+        for task in tasks[:-2]:
+            sizes = [piece.last - piece.first + 1 for piece in task.pieces]
+            assert sum(sizes[:-1]) < most <= sum(sizes)
+        rows = [row for task in tasks for row in source.read_partition(asked, task)]
+        numbers = pa.Table.from_batches(rows).column("number").to_pylist()
+        assert numbers == list(range(1, unsealed.last + 1))

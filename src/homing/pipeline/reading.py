@@ -48,6 +48,11 @@ def whole_copy(asked: Asked, piece: Range) -> Path | None:
     return segment.parquet if exact else None
 
 
+def sealed(asked: Asked, piece: Range) -> bool:
+    """Whether a range is read from a Parquet copy, as far as can be told now."""
+    return not isinstance(asked.place, Remote) and Path(piece.path).with_suffix(".parquet").exists()
+
+
 def coded(path: Path, names: Sequence[str]) -> pa.Table:
     """Columns of a Parquet copy. Texts stay the codes that the file has: they mostly repeat."""
     texts = [name for name in names if SCHEMA.field(name).type == pa.string()]
