@@ -6,7 +6,10 @@ import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from homing.journal.columns import batch
@@ -21,7 +24,7 @@ from homing.journal.events import (
     RequestRequeued,
 )
 from homing.pipeline import requests
-from homing.pipeline.folding import REQUESTS, closed, plain
+from homing.pipeline.folding import REQUESTS, _ranked, closed, plain
 from homing.pipeline.schema import EVENTS
 from tests.pipeline.conftest import SKEW
 from tests.pipeline.test_requests import STORY
@@ -104,3 +107,29 @@ def test_pieces_give_what_the_whole_gives() -> None:
         rest, still = closed(pa.concat_tables([left, more]))
         assert still.num_rows == 0
         assert same(pa.concat_tables([first, second, rest]).to_pylist(), whole.to_pylist())
+
+
+def test_texts_may_come_as_codes() -> None:
+    """As the Parquet copy of a segment has them, with other codes in each of its parts."""
+    chance = random.Random(8)
+    for size in (0, 1, 30, 200):
+        events = table(story(chance, size))
+        parts = [events.slice(0, size // 2), events.slice(size // 2)]
+        coded = pa.concat_tables([_coded(part) for part in parts])
+        for one, other in zip(plain(events), plain(coded), strict=True):
+            assert same(one.to_pylist(), other.select(one.column_names).to_pylist())
+
+
+def _coded(events: pa.Table) -> pa.Table:
+    columns = [
+        column.dictionary_encode() if column.type == pa.string() else column
+        for column in events.columns
+    ]
+    return pa.table(columns, names=events.column_names)
+
+
+@given(st.lists(st.one_of(st.integers(1, 20), st.integers(1, 2**62))))
+def test_ranks_are_those_of_sorting(numbers: list[int]) -> None:
+    asked = np.array(numbers, np.int64)
+    for one, other in zip(_ranked(asked), np.unique(asked, return_inverse=True), strict=True):
+        assert one.tolist() == other.tolist()

@@ -16,9 +16,10 @@ from homing.cli import main
 from homing.errors import CorruptSegment, PipelineError
 from homing.journal.events import Event
 from homing.journal.segment import BLOCKS_AT
+from homing.pipeline.asked import Local, parse
+from homing.pipeline.reading import read_range
 from homing.pipeline.remote import Remote, parse_remote
 from homing.pipeline.schema import EVENTS
-from homing.pipeline.source import Local, parse, read_range
 from tests.pipeline.conftest import SKEW, WriteJournal, run_through
 from tests.pipeline.test_ledger import ALICE, published
 from tests.pipeline.test_requests import STORY

@@ -23,8 +23,8 @@ from homing.journal.events import (
 from homing.journal.reader import segments
 from homing.journal.sealing import seal_all
 from homing.journal.segment import BLOCKS_AT
+from homing.pipeline.asked import parse
 from homing.pipeline.schema import EVENTS
-from homing.pipeline.source import parse
 from tests.pipeline.conftest import WriteJournal, run_through
 
 

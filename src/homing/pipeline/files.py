@@ -6,7 +6,8 @@ Only below a root that is a directory of this machine (homing.pipeline.tables.Ta
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,22 @@ from homing.journal.columns import parquet_options
 
 
 def save(rows: pa.Table, path: Path) -> None:
-    """A file that is whole once it has its name."""
+    """A file that is whole once it has its name; texts are texts in it, coded here or not."""
+    with _named_when_whole(path) as partial:
+        pq.write_table(rows, partial, store_schema=False, **parquet_options(rows.schema))
+
+
+def duplicate(file: Path, path: Path) -> None:
+    """The same for a file that there is already."""
+    with _named_when_whole(path) as partial:
+        shutil.copyfile(file, partial)
+
+
+@contextmanager
+def _named_when_whole(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex}")  # Spark passes over such names
-    pq.write_table(rows, partial, **parquet_options(rows.schema))
+    yield partial
     partial.rename(path)
 
 

@@ -8,6 +8,7 @@ what earlier batches left open: a piece counts as a small batch of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -46,10 +47,24 @@ REQUESTS = pa.schema(
     ]
 )
 
-_NEEDED = [
-    *("node", "number", "at", "kind", "request", "service", "client", "worker"),
-    *("peer", "code", "size", "attempts", "took_us", "name"),
-]
+# What requests are made of; of events that wait for others nothing else is kept.
+NEEDED = pa.schema(
+    [
+        SCHEMA.field(name)
+        for name in (
+            *("node", "number", "at", "kind", "request", "service", "client", "worker"),
+            *("peer", "code", "size", "attempts", "took_us", "name"),
+        )
+    ]
+)
+# Texts that repeat are codes on their way through: a number is taken where a text would be copied.
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_CODED = pa.schema(
+    [(each.name, _TEXT if each.type == pa.string() else each.type) for each in REQUESTS]
+)
+# Requests are ranked by a table over all numbers between them where it has at most so many places
+# for each event; further apart they are sorted.
+_SPREAD = 4
 
 
 def plain(events: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -63,7 +78,8 @@ def plain(events: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def closed(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Of any nodes' events: the rows of requests that are over, the events of those that are not."""
-    rows, still = [REQUESTS.empty_table()], [SCHEMA.empty_table()]
+    rows, still = [_CODED.empty_table()], [NEEDED.empty_table()]
+    events = events.select(NEEDED.names)
     for node in events.column("node").unique().to_pylist():
         theirs = events.filter(pc.equal(events.column("node"), node))
         found = _fold(theirs)
@@ -87,13 +103,13 @@ class _Folded:
 
 def _fold(events: pa.Table) -> _Folded:
     batch = _Columns(events)
-    is_a = {kind: _mask(pc.equal(batch["kind"], kind)) for kind in KINDS}
+    is_a = batch.kinds
     ended = np.logical_or.reduce([is_a[kind] for kind in ENDS])
     number, at = batch.numbers("number"), batch.numbers("at")
     request = np.where(is_a["RequestAccepted"], number, batch.numbers("request"))
     told = np.logical_or.reduce([is_a[kind] for kind in KINDS if kind != "NodeStarted"])
     mine = np.flatnonzero(told & (request > 0))
-    requests, group = np.unique(request[mine], return_inverse=True)
+    requests, group = _ranked(request[mine])
 
     def last_of(chosen: Mask) -> Ints:
         """Of each request the event that comes last among these; -1 where there is none."""
@@ -104,16 +120,17 @@ def _fold(events: pa.Table) -> _Folded:
     def count(chosen: Mask) -> Ints:
         return np.bincount(group[chosen[mine]], minlength=len(requests))
 
+    counts = count(ended), count(is_a["RequestReposted"]), count(is_a["RequestRequeued"])
     first_end = np.full(len(requests), -1)
     ends = np.flatnonzero(ended[mine])
-    backwards = ends[np.lexsort((-number[mine[ends]], -at[mine[ends]]))]
-    first_end[group[backwards]] = mine[backwards]  # the earliest is put there last
+    if np.any(counts[0] > 1):  # the earliest is put there last
+        ends = ends[np.lexsort((-number[mine[ends]], -at[mine[ends]]))]
+    first_end[group[ends]] = mine[ends]
     accepted = last_of(is_a["RequestAccepted"])
     starts = np.flatnonzero(is_a["NodeStarted"])
     restart = (int(number[starts].max()), int(at[starts].max())) if len(starts) else None
     of_event = np.full(len(number), -1)
     of_event[mine] = group
-    counts = count(ended), count(is_a["RequestReposted"]), count(is_a["RequestRequeued"])
     return _Folded(
         _rows(batch, requests, accepted, first_end, counts, restart),
         _refused(batch, np.flatnonzero(is_a["RequestRefused"] & (request <= 0))),
@@ -124,16 +141,40 @@ def _fold(events: pa.Table) -> _Folded:
     )
 
 
+def _ranked(numbers: Ints) -> tuple[Ints, Ints]:
+    """The different numbers, ascending, and the place of each among them."""
+    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if most - least >= _SPREAD * len(numbers):
+        found, place = np.unique(numbers, return_inverse=True)
+        return found, place
+    there = np.zeros(most - least + 1, np.bool_)
+    there[numbers - least] = True
+    return np.flatnonzero(there) + least, (np.cumsum(there) - 1)[numbers - least]
+
+
 class _Columns:
-    """The columns of a table, each in one piece."""
+    """The columns of a table, each in one piece, texts as codes."""
 
     def __init__(self, events: pa.Table) -> None:
-        self._table = events.select(_NEEDED).combine_chunks()
+        self._table = events
+        self._made: dict[str, pa.Array] = {}
         self.size = events.num_rows
 
     def __getitem__(self, name: str) -> pa.Array:
-        found = self._table.column(name)
-        return found.chunk(0) if self.size else pa.array([], found.type)
+        if name not in self._made:
+            found = self._table.column(name)
+            if found.type == pa.string():
+                found = found.dictionary_encode()
+            self._made[name] = found.unify_dictionaries().combine_chunks()
+        return self._made[name]
+
+    @cached_property
+    def kinds(self) -> dict[str, Mask]:
+        """Of each kind that requests are made of, which events are of it."""
+        kind = self["kind"]
+        codes = kind.indices.to_numpy(zero_copy_only=False)
+        there = {name: code for code, name in enumerate(kind.dictionary.to_pylist())}
+        return {name: codes == there.get(name, -1) for name in KINDS}
 
     def numbers(self, name: str) -> Ints:
         """As integers; 0 where there is none."""
@@ -172,8 +213,7 @@ def _rows(
     def last(name: str) -> pa.Array:
         return batch[name].take(end)
 
-    answered = pc.equal(last("kind"), "RequestAnswered")
-    without_end = pc.if_else(pa.array(forgotten), "forgotten", "open")
+    answered = _at(batch.kinds["RequestAnswered"], ended)
     forgotten_at = pa.array(np.full(len(ends), restart[1] if restart else 0), mask=~forgotten)
     columns = {
         "node": pa.repeat(batch["node"][0], len(ends)) if len(ends) else first("node"),
@@ -184,9 +224,7 @@ def _rows(
         "message": first("name"),
         "accepted_at": first("at"),
         "ended_at": pc.coalesce(last("at"), forgotten_at.cast(_TIME)),
-        "outcome": pc.case_when(
-            pc.make_struct(answered, pa.array(ends > 0)), "answered", last("code"), without_end
-        ),
+        "outcome": _outcomes(last("code"), answered, ends, forgotten),
         "latency_us": pc.subtract(last("at").cast(pa.int64()), first("at").cast(pa.int64())),
         "waited_us": last("took_us"),
         "worker": last("worker"),
@@ -194,11 +232,21 @@ def _rows(
         "hops": pa.array(1 + (reposts > 0), pa.int32()),
         "attempts": pc.coalesce(last("attempts"), pa.array(requeues + 1, pa.int32())),
         "request_bytes": first("size"),
-        "answer_bytes": pc.if_else(answered, last("size"), pa.scalar(None, pa.int64())),
+        "answer_bytes": pc.if_else(pa.array(answered), last("size"), pa.scalar(None, pa.int64())),
         "ends": pa.array(ends, pa.int32()),
         "open": pa.array((ends == 0) & ~forgotten),
     }
-    return pa.table([columns[name] for name in REQUESTS.names], schema=REQUESTS)
+    return pa.table([columns[name] for name in _CODED.names], schema=_CODED)
+
+
+def _outcomes(code: pa.Array, answered: Mask, ends: Ints, forgotten: Mask) -> pa.Array:
+    """A refusal's outcome is its code; null if it has none."""
+    known = len(code.dictionary)
+    without_end = np.where(forgotten, known + 1, known + 2)
+    refused = pc.fill_null(code.indices, -1).to_numpy(zero_copy_only=False)
+    found = np.where(answered, known, np.where(ends > 0, refused, without_end)).astype(np.int32)
+    words = pa.concat_arrays([code.dictionary, pa.array(["answered", "forgotten", "open"])])
+    return pa.DictionaryArray.from_arrays(pa.array(found, mask=found < 0), words)
 
 
 def _refused(batch: _Columns, places: Ints) -> pa.Table:
@@ -217,6 +265,6 @@ def _refused(batch: _Columns, places: Ints) -> pa.Table:
         batch[there[each.name]].take(taken)
         if each.name in there
         else pa.repeat(pa.scalar(always.get(each.name), each.type), len(places))
-        for each in REQUESTS
+        for each in _CODED
     ]
-    return pa.table(columns, schema=REQUESTS)
+    return pa.table(columns, schema=_CODED)

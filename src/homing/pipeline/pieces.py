@@ -1,10 +1,11 @@
 """What tasks of `ingest` do: each takes ranges of a journal's blocks and leaves files of tables.
 
 A sealed segment is Parquet already, and a table of events is the same columns: no row needs to
-pass through Spark to get from one to the other. So a task reads its range as Arrow, writes it
-as a file of `events`, folds its plain requests (homing.pipeline.folding) into one of `requests`,
-and leaves the events that are not so plain in `_left`, for Spark to fold. A file is named after
-its range, which is the same however often a batch is begun, and gets its name when it is whole.
+pass through Spark to get from one to the other. Where a range is a whole sealed segment, its Parquet
+copy is a file of `events` as it is; otherwise the range is read as Arrow and written as one. Its
+plain requests become a file of `requests` (homing.pipeline.folding), and the events that are not so
+plain are left in `_left`, to be folded with those of other ranges. A file is named after its
+range, which is the same however often a batch is begun, and gets its name when it is whole.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import pyarrow.compute as pc
 
 from homing.journal.columns import SCHEMA
 from homing.journal.positions import Range
-from homing.pipeline.files import read, save
-from homing.pipeline.folding import closed, plain
+from homing.pipeline.asked import Asked, parse
+from homing.pipeline.files import duplicate, read, save
+from homing.pipeline.folding import NEEDED, closed, plain
+from homing.pipeline.reading import coded, read_range, whole_copy
 from homing.pipeline.schema import EVENTS
-from homing.pipeline.source import parse, read_range
 
 LEFT, STATE = "_left", "_state"
 WRITTEN = "kind string, events bigint, left bigint"
@@ -56,9 +58,11 @@ def writing(options: Mapping[str, str], root: Path, batch: int) -> Work:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         asked = parse(options, EVENTS)
         for piece in _ranges(batches):
-            found = pa.Table.from_batches(read_range(asked, piece), SCHEMA)
+            identity = f"{piece.journal} {piece.path} {piece.start}"
+            name = f"{piece.first:020}-{sha256(identity.encode()).hexdigest()[:16]}.parquet"
+            found = _events(asked, piece, root / "events" / f"batch={batch}" / name)
             if found.num_rows:
-                yield _write(root, batch, piece, found)
+                yield _fold(found, root, f"batch={batch}/{name}")
 
     return run
 
@@ -67,17 +71,25 @@ def _ranges(batches: Batches) -> Iterator[Range]:
     return (Range(**row) for batch in batches for row in batch.to_pylist())
 
 
-def _write(root: Path, batch: int, piece: Range, found: pa.Table) -> pa.RecordBatch:
-    identity = f"{piece.journal} {piece.path} {piece.start}"
-    name = f"{piece.first:020}-{sha256(identity.encode()).hexdigest()[:16]}.parquet"
-    save(found, root / "events" / f"batch={batch}" / name)
+def _events(asked: Asked, piece: Range, path: Path) -> pa.Table:
+    """Write a range's file of events; its columns that make requests."""
+    copy = whole_copy(asked, piece)
+    if copy is not None:
+        duplicate(copy, path)
+        return coded(copy, NEEDED.names)
+    found = pa.Table.from_batches(read_range(asked, piece), SCHEMA)
+    if found.num_rows:
+        save(found, path)
+    return found.select(NEEDED.names)
+
+
+def _fold(found: pa.Table, root: Path, name: str) -> pa.RecordBatch:
     rows, left = plain(found)
     if rows.num_rows:
-        save(rows, root / "requests" / f"batch={batch}" / name)
+        save(rows, root / "requests" / name)
     if left.num_rows:
-        save(left, root / LEFT / f"batch={batch}" / name)
-    counts = pc.value_counts(found.column("kind"))
-    kinds, events = counts.flatten()
+        save(left, root / LEFT / name)
+    kinds, events = pc.value_counts(found.column("kind").cast(pa.string())).flatten()
     # Of what is left only the whole matters: it is told with the first kind.
     there = pa.array([left.num_rows, *[0] * (len(kinds) - 1)], pa.int64())
     return pa.RecordBatch.from_arrays([kinds, events, there], schema=_WRITTEN)
@@ -85,7 +97,7 @@ def _write(root: Path, batch: int, piece: Range, found: pa.Table) -> pa.RecordBa
 
 def finish(root: Path, batch: int, state: Path | None) -> None:
     """Fold what tasks left with what earlier batches left open; leave the next state."""
-    known = read([root / LEFT / f"batch={batch}", *([state] if state else [])], SCHEMA)
+    known = read([root / LEFT / f"batch={batch}", *([state] if state else [])], NEEDED)
     rows, still = closed(known)
     save(rows, root / "requests" / f"batch={batch}" / "left.parquet")
     place = root / STATE / "requests" / f"batch={batch}"
