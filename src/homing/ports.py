@@ -85,7 +85,7 @@ class Port(Protocol):
         ...
 
     def journal(self, event: object) -> int:
-        """Append one of homing.journal's events; its number comes back in `journaled`.
+        """Append one of homing.journal's events, or a Batch; its number comes back in `journaled`.
 
         Raises DiskFull while nothing can be written: the role refuses the work instead.
         """

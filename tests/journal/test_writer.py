@@ -19,7 +19,7 @@ from homing.clock import SystemClock
 from homing.errors import DiskFull, JournalError
 from homing.journal import writer
 from homing.journal.disk import Directory, OpenFile
-from homing.journal.events import Delivered, Event, Gap, PublicationAccepted, decode
+from homing.journal.events import Batch, Delivered, Event, Gap, PublicationAccepted, decode
 from homing.journal.log import Log, segment_names
 from homing.journal.segment import Block, read_header, scan
 from homing.journal.writer import Durability, Journal, open_journal
@@ -192,6 +192,78 @@ def test_what_does_not_fit_the_backlog_is_counted_as_a_gap(
     gap = found[11][1]
     assert isinstance(gap, Gap)
     assert (gap.lost, gap.since) == (20, 11.0)
+
+
+def batch_of(size: int, firsts: list[int]) -> Batch:
+    def make(first: int) -> list[Event]:
+        firsts.append(first)
+        return [Delivered(float(first + at), b"i", b"c") for at in range(size)]
+
+    return Batch(make)
+
+
+def test_a_batch_is_told_its_first_number_and_lies_in_one_piece(
+    faulty: Journal, loop: Loop
+) -> None:
+    firsts: list[int] = []
+    assert faulty.append(Delivered(1.0, b"i", b"c")) == 1
+    assert faulty.append(batch_of(3, firsts)) == 4
+    assert faulty.append(batch_of(0, firsts)) == 4
+    assert faulty.append(Delivered(5.0, b"i", b"c")) == 5
+    loop.run_until(lambda: faulty.durable == 5)
+    faulty.close()
+    directory = faulty._log.disk
+    assert isinstance(directory, Directory)
+    found = on_disk(directory.path)
+    assert found == [(n, Delivered(float(n), b"i", b"c")) for n in range(1, 6)]
+    assert firsts == [2, 5]
+
+
+def test_a_batch_waits_for_a_disk_in_trouble_and_says_so(faulty: Journal, loop: Loop) -> None:
+    FaultyFile.failure = OSError(errno.EIO, "Input/output error")
+    faulty.append(Delivered(1.0, b"i", b"c"))
+    loop.run_until(lambda: bool(faulty.trouble))
+    with pytest.raises(DiskFull):
+        faulty.append(batch_of(3, []))
+    FaultyFile.failure = None
+    loop.run_until(lambda: faulty.durable == 4)
+    faulty.close()
+
+
+def test_a_batch_that_does_not_fit_the_backlog_is_a_gap(
+    faulty: Journal, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BACKLOG_EVENTS", 10)
+    FaultyFile.failure = OSError(errno.EIO, "Input/output error")
+    faulty.append(Delivered(1.0, b"i", b"c"))
+    loop.run_until(lambda: bool(faulty.trouble))
+    with pytest.raises(DiskFull, match="behind"):
+        faulty.append(batch_of(11, []))
+    assert faulty.lost == 11
+    FaultyFile.failure = None
+    loop.run_until(lambda: faulty.durable == 1)
+    firsts: list[int] = []
+    assert faulty.append(batch_of(2, firsts)) == 4
+    assert firsts == [3]
+    faulty.close()
+    directory = faulty._log.disk
+    assert isinstance(directory, Directory)
+    gap = on_disk(directory.path)[1][1]
+    assert isinstance(gap, Gap)
+    assert (gap.lost, gap.since) == (11, 2.0)
+
+
+def test_a_batch_can_press(faulty: Journal) -> None:
+    pressed: list[bool] = []
+    faulty._on_pressure = pressed.append
+    faulty._pressed_at = 10
+    FaultyFile.failure = OSError(errno.EIO, "Input/output error")
+    faulty.append(batch_of(9, []))
+    assert not pressed
+    faulty.append(batch_of(10, []))
+    assert pressed == [True]
+    FaultyFile.failure = None
+    faulty.close()
 
 
 def test_payloads_waiting_for_the_disk_are_bounded(

@@ -30,6 +30,7 @@ from homing.journal.disk import Directory
 from homing.journal.events import (
     PROMISES,
     Acknowledged,
+    Batch,
     Delivered,
     DeliveryQueued,
     Dropped,
@@ -126,11 +127,13 @@ class Journal:
         """Events appended and not yet taken by the disk."""
         return len(self._pending) + len(self._in_hand)
 
-    def append(self, event: Event) -> int:
+    def append(self, event: Event | Batch) -> int:
         """Take one event; its number, or 0 if it was left out (never one of PROMISES).
 
         Raises DiskFull for one of PROMISES while the disk takes nothing.
         """
+        if isinstance(event, Batch):
+            return self._extend(event)
         pending = self._pending
         if (self.trouble or self.lost or len(pending) >= self._pressed_at) and not self._admit(
             event
@@ -143,6 +146,25 @@ class Journal:
         if not self._rung:
             self._ring()
         return number
+
+    def _extend(self, batch: Batch) -> int:
+        """Take many at once; the number of the last."""
+        if self.lost and not self.trouble:
+            self._tell_of_gap()
+        events = batch.make(self.number + 1)
+        if len(self._pending) + len(events) > BACKLOG_EVENTS:
+            if self.lost == 0:
+                self._lost_since = events[0].at
+            self.lost += len(events)
+            raise DiskFull(f"the disk is {BACKLOG_EVENTS} events behind")
+        self._pending += events
+        self.number += len(events)
+        self._press()
+        if not self._rung:
+            self._ring()
+        if self.trouble:
+            raise DiskFull(self.trouble)
+        return self.number
 
     def _ring(self) -> None:
         """Once a group: wake the thread, and where nothing is waited for say so next turn.
@@ -171,10 +193,13 @@ class Journal:
             return self._refuse(event, f"the disk is {BACKLOG_EVENTS} events behind")
         if self.lost and not self.trouble:
             self._tell_of_gap()
+        self._press()
+        return True
+
+    def _press(self) -> None:
         if not self._pressed and len(self._pending) >= self._pressed_at and self._on_pressure:
             self._pressed = True
             self._on_pressure(True)
-        return True
 
     def _refuse(self, event: Event, why: str) -> bool:
         if type(event) in PROMISES:

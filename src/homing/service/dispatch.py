@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from homing.service.deadlines import Deadlines
 from homing.service.federation import Federation, Peer
-from homing.service.pending import DONE, HELD, WAITING, Asker, Holder, Pending
+from homing.service.pending import DONE, HELD, NOT_YET, WAITING, Asker, Holder, Pending
 from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
@@ -84,15 +84,19 @@ class DispatchCore:
         if options is not None:
             self._wish(pending, options, now)
         if (
-            len(data) > self._max_body
+            pending.size > self._max_body
             or asker.outstanding >= self._max_client_requests
             or self.draining
         ):
             self._turn_away(pending, now)
             return
-        if not self.record.accepted(pending, now):
+        record = self.record
+        if not record.full:
+            pending.number = NOT_YET
+        elif not record.admits(pending):
             self.turn_away(pending, b"queue-full the journal's disk", now)
             return
+        record.accepts += 1
         service.live += 1
         self.live += 1
         asker.outstanding += 1
@@ -114,7 +118,7 @@ class DispatchCore:
         policy = self.policy
         if self.draining:
             self.turn_away(pending, b"shutting-down", now)
-        elif len(pending.data) > policy.max_body:
+        elif pending.size > policy.max_body:
             self.turn_away(pending, b"too-large over %d bytes" % policy.max_body, now)
         else:
             self.turn_away(pending, b"queue-full of this client", now)
@@ -135,7 +139,7 @@ class DispatchCore:
 
     def _wait(self, pending: Pending, now: float) -> bool:
         """Queue it, unless that breaks a limit or it is a repost: its origin knows other places."""
-        service, size = pending.service, len(pending.data)
+        service, size = pending.service, pending.size
         policy = service.policy
         if pending.asker.origin:
             self._refuse_repost(pending, now)
@@ -240,14 +244,14 @@ class DispatchCore:
         elif pending.asker.origin:
             self._refuse_repost(pending, now)
         else:
-            self._put_back(pending)
             self.record.requeued(pending, holder, now)
+            self._put_back(pending)
 
     def _put_back(self, pending: Pending) -> None:
         pending.parts = None
         pending.partials = 0
         pending.service.put_back(pending)
-        self.waiting_bytes += len(pending.data)
+        self.waiting_bytes += pending.size
         self._hungry[pending.service] = None
 
     def pump(self, service: Service, now: float) -> None:
@@ -281,7 +285,7 @@ class DispatchCore:
                 self._hungry.pop(service, None)
             if pending is None:
                 return None
-            self.waiting_bytes -= len(pending.data)
+            self.waiting_bytes -= pending.size
             if pending.asker.link is not None:
                 return pending
             self.record.refused(pending, b"client-gone", now)
@@ -312,7 +316,11 @@ class DispatchCore:
         """
         service, asker = pending.service, pending.asker
         asker.report(pending, FINAL, data)
-        self.record.answered(pending, holder, len(data), now)
+        pending.ended = now
+        pending.answer_size = len(data)
+        self.record.answers += 1
+        if pending.number != NOT_YET:
+            self.record.answered(pending)
         service.times.observe(now - pending.accepted)
         pending.state = DONE
         pending.data = b""
@@ -383,7 +391,7 @@ class DispatchCore:
         if service is not None and service.waiting:
             pending = service.take()
             if pending is not None and pending.asker.link is not None and service.waiting:
-                self.waiting_bytes -= len(pending.data)
+                self.waiting_bytes -= pending.size
             else:
                 pending = self._checked(service, pending, now)
             if pending is not None:
@@ -418,6 +426,7 @@ class DispatchCore:
         code = reason.split(b" ", 1)[0]
         if code in REROUTABLE and now < pending.deadline:
             peer.forget_capacity(pending.service.name)
+            self.record.note(pending)
             self._put_back(pending)
             self.pump(pending.service, now)
         else:
@@ -440,7 +449,8 @@ class DispatchCore:
         pending.parts = None
 
     def tick(self, now: float) -> None:
-        """Refuse what is due."""
+        """Have the journal told of what is new; refuse what is due."""
+        self.record.gather(self.deadlines.fresh)
         for pending in self.deadlines.tick(now, self.live):
             self._due(pending, now)
 
@@ -455,7 +465,7 @@ class DispatchCore:
 
     def _expire(self, pending: Pending, reason: bytes, now: float) -> None:
         if pending.state == WAITING:
-            self.waiting_bytes -= len(pending.data)
+            self.waiting_bytes -= pending.size
             pending.service.drop(pending)
             if not pending.service.waiting:
                 self._hungry.pop(pending.service, None)

@@ -22,6 +22,8 @@ class Peer(Holder):
 
     __slots__ = ("_broker", "_heads", "capacity", "endpoints", "heard", "idle")
 
+    remote = True
+
     def __init__(self, name: bytes, broker: bytes, endpoints: tuple[str, str]) -> None:
         super().__init__(None, name)
         self.endpoints = endpoints  # its cloudfe, its statebe

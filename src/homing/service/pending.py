@@ -15,17 +15,22 @@ WAITING: Final = 0
 HELD: Final = 1
 DONE: Final = 2
 
+NOT_YET: Final = -1
+"""The number of a request whose acceptance will be in the journal, but is not there yet."""
+
 
 class Pending:
     """One request, from acceptance to its one answer or refusal."""
 
     __slots__ = (
         "accepted",
+        "answer_size",
         "asker",
         "attempts",
         "data",
         "deadline",
         "due",
+        "ended",
         "envelope",
         "handed",
         "holder",
@@ -35,6 +40,7 @@ class Pending:
         "parts",
         "priority",
         "service",
+        "size",
         "state",
         "streams",
     )
@@ -51,6 +57,7 @@ class Pending:
         self.asker = asker
         self.service = service
         self.data = data
+        self.size = len(data)  # known when the data is let go of, too
         self.envelope = envelope  # what stands before every answer; the asker knows how
         self.accepted = now
         self.deadline = deadline
@@ -63,7 +70,9 @@ class Pending:
         self.attempts = 0
         self.partials = 0
         self.parts: bytearray | None = None  # kept for an asker that wants one answer
-        self.number = 0  # of its RequestAccepted in the journal
+        self.number = 0  # of its RequestAccepted in the journal; 0: there is none; or NOT_YET
+        self.ended = now  # when it was answered
+        self.answer_size = 0
         self.message_id = ""  # of a task
 
 
@@ -98,6 +107,9 @@ class Holder(ABC):
     """Whoever may hold requests: a worker of some dialect, or a peer."""
 
     __slots__ = ("held", "link", "name", "serial")
+
+    remote = False
+    """Whether it is a peer, whose workers do the work."""
 
     def __init__(self, link: Link | None, name: bytes) -> None:
         self.link = link

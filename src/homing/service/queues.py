@@ -67,7 +67,7 @@ class Service:
     def put(self, pending: Pending) -> None:
         """At the end of its lane; a new request is WAITING already."""
         self.waiting += 1
-        self.waiting_bytes += len(pending.data)
+        self.waiting_bytes += pending.size
         priority = pending.priority
         if self._mask >> priority & 1:
             self._lanes[priority].append(pending)
@@ -79,7 +79,7 @@ class Service:
         pending.state = WAITING
         pending.holder = None
         self.waiting += 1
-        self.waiting_bytes += len(pending.data)
+        self.waiting_bytes += pending.size
         self._lane(pending.priority).appendleft(pending)
 
     def _lane(self, priority: int) -> deque[Pending]:
@@ -99,7 +99,7 @@ class Service:
                 self._mask ^= 1 << priority
             if pending.state == WAITING:
                 self.waiting -= 1
-                self.waiting_bytes -= len(pending.data)
+                self.waiting_bytes -= pending.size
                 if self._dead and not self.waiting:
                     self._sweep()
                 return pending
@@ -109,7 +109,7 @@ class Service:
     def drop(self, pending: Pending) -> None:
         """A waiting request ended: it no longer counts, its place is left behind."""
         self.waiting -= 1
-        self.waiting_bytes -= len(pending.data)
+        self.waiting_bytes -= pending.size
         pending.state = DONE
         self._dead += 1
         if not self.waiting or self._dead > self.waiting + _SWEEP_FLOOR:

@@ -43,6 +43,8 @@ from homing.wire.mdp_peers import write
 
 STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
+MAX_FRESH = 4096
+"""Requests since the last tick at which the next one comes early: it takes a millisecond or two."""
 _BATCHED: frozenset[type] = frozenset((*CLIENTS.values(), *WORKERS.values()))
 """What a link's state may be that takes the messages of a chunk together."""
 
@@ -138,6 +140,8 @@ class Broker:
         else:
             for message in messages:
                 self.receive(link, message, now)
+        if len(self.core.deadlines.fresh) >= MAX_FRESH:
+            self.core.tick(now)
 
     def closed(self, link: Link, now: float) -> None:
         """A peer is gone."""
@@ -370,6 +374,7 @@ class Broker:
         """Refuse what is left and send the workers away."""
         self._stopped = True
         self.core.shut(now)
+        self.record.gather(self.core.deadlines.fresh)
         for worker in list(self.core.roster):
             self.dismiss(worker, b"shutting-down", now)
         self.record.stopped(now)

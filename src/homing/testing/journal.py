@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from homing.errors import DiskFull
-from homing.journal.events import PROMISES, Event, decode, encode
+from homing.journal.events import PROMISES, Batch, Event, decode, encode
 
 if TYPE_CHECKING:
     from homing.testing.host import SimHost
@@ -42,14 +42,16 @@ class SimJournal:
         On a full disk, work taken on is refused and what merely tells is left out (number 0),
         as the real journal does.
         """
+        events = event.make(self._last + 1) if isinstance(event, Batch) else [event]
         try:
-            self._file.write(record(event))
+            self._file.write(b"".join([record(each) for each in events]))
         except DiskFull:
             if isinstance(event, Event) and type(event) not in PROMISES:
                 return 0
             raise
-        self._last += 1
-        self._host.trace("journal", f"#{self._last} {type(event).__name__}")
+        for each in events:
+            self._last += 1
+            self._host.trace("journal", f"#{self._last} {type(each).__name__}")
         if not self._syncing:
             self._syncing = True
             self._host.sim.push(self._host.now, self._host, self._sync)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from homing.errors import DiskFull
+from homing.journal.events import Batch
 from homing.ports import Link
 from homing.wire.frames import unpack
 
@@ -88,7 +89,10 @@ class RecordingPort:
         """Keep the event; numbers count from 1. The test calls `journaled` itself."""
         if self.full:
             raise DiskFull("the test says so")
-        self.events.append(event)
+        if isinstance(event, Batch):
+            self.events += event.make(len(self.events) + 1)
+        else:
+            self.events.append(event)
         return len(self.events)
 
     def due(self, now: float) -> list[Hashable]:
