@@ -142,7 +142,10 @@ def test_drain(reaper: Reaper, context: zmq.Context[Any], tmp_path: Path) -> Non
         late.send_multipart([b"", b"MDPC0X", b"echo", b"too late"])
         return late.recv_multipart()[2:] == [b"\x03", b"echo", b"shutting-down"]
 
-    until(lambda: _stopping(broker) and refused(), 4.0)
+    def beaten_to() -> bool:
+        return worker.receive(0.05) is None  # it works, and lives
+
+    until(lambda: beaten_to() and _stopping(broker) and refused(), 4.0)
     worker.reply(request, b"done")
     assert running.recv_multipart() == [b"", b"MDPC0X", b"\x02", b"echo", b"done"]
     assert broker.wait(10.0) == 0, broker.stderr()
