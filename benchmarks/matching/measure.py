@@ -269,9 +269,19 @@ def _updates(report: Report) -> list[Changes]:
         "Changes beside matching, merging in the background",
         [
             *("workload", "subscriptions", "changes/s", "longest pause ms"),
-            *("longest in a snapshot ms", "longest of an empty loop ms"),
+            *(
+                "longest in a snapshot ms",
+                "longest by the clock ms",
+                "an empty loop by the clock ms",
+            ),
         ],
         [[c.workload.name, c.workload.subscriptions, *c[1:]] for c in changes],
+    )
+    report.note(
+        "A pause is a call that took more than a millisecond by the clock: what it computed itself or, "
+        "if its thread waited, the time by the clock without that spent in the queue for a core, but no "
+        "more than the whole process computed meanwhile. What is left is the machine's, which a loop "
+        "without any index shows as well."
     )
     return changes
 

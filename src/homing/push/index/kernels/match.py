@@ -50,6 +50,7 @@ from homing.push.index.kernels.layout import (
     STRIP,
     STRIP_WORDS,
     STRIPS,
+    SWEPT,
     VALUES_AT,
     VALUES_SIZE,
     WORK_AT,
@@ -312,6 +313,7 @@ def match_many(block, batch, work, answer):
                 gained += gain
                 if gained > price:
                     answer.counters[PAGES_VISITED] += n - before
+                    answer.counters[SWEPT] += 1
                     asked = sweep(block, batch, turned, page, work, asked, answer)
                     n = before
         strip += STRIP_WORDS
