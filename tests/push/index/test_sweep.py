@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from homing.push.index import Index, Oracle
 from homing.push.index import kernels as compiled
 from homing.push.index.kernels import layout as at
+from homing.push.index.kernels import sweep as sweep_kernels
+from homing.push.index.reader import CHUNK
 from homing.push.subscription import parse_fields
 from homing.push.values import Field, Value
 from tests.push.index.strategies import attributes, subscriptions
@@ -106,6 +108,10 @@ def test_whatever_is_asked_and_published_often_enough(
     found = at_once(index, batch)
     assert swept(index) > 0
     assert found == one_by_one(index, batch)
+
+
+def test_what_goes_through_the_pages_together_can_be_swept() -> None:
+    assert sweep_kernels.MOST == CHUNK
 
 
 def test_more_to_be_asked_than_there_is_room_for() -> None:

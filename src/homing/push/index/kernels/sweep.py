@@ -39,6 +39,7 @@ from homing.push.index.kernels.layout import (
     ROW_WORDS,
     SKETCH,
     SLOT_BITS,
+    SLOTS,
     TERRACES,
 )
 from homing.push.index.kernels.machine import WINDOW, compared, fetch, lowest_bit, window_and
@@ -58,6 +59,7 @@ WINDOWS = MOST // 64 // WINDOW + 1
 SIDE = AHEAD * WINDOWS
 # What one (page, publication) pair costs, in entries swept.
 PAIR = 8
+NEVER = 1 << 62
 U0, U1, U2, U3, U4, U5, U6, U7, U32 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 6, 7, 32))
 U_WINDOW, U_WIDE, U_LINE, U_SLOT_BITS = (np.uint64(n) for n in (WINDOW, WIDE, LINE, SLOT_BITS))
 LOW_HALF, HIGH_HALF = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
@@ -90,14 +92,25 @@ class Turned(NamedTuple):
 
 
 @kernel()
-def room_to_turn(events, columns):
-    """Room for one batch, in no order yet."""
-    bits = np.empty(MASKS + columns * LANE_WORDS, np.uint64)
-    return Turned(
+def turning_price(codes):
+    """What turning a batch round costs, in entries swept; NEVER if that cannot pay."""
+    events, columns = codes.shape
+    if PAIR * events <= SLOTS or events > MOST or columns > MOST_LANES:
+        return NEVER
+    return columns * (events + TERRACES * WIDE // 4) // 8
+
+
+@kernel()
+def room_to_turn(block, batch, price):
+    """Room for one batch, in no order yet, with its terraces; none that will NEVER be used."""
+    events, columns = batch.codes.shape
+    if price == NEVER:
+        columns = 0
+    turned = Turned(
         np.empty(events, np.int32),
         np.empty(MAX_CUTS + 3, np.int32),
         np.empty((columns, events), np.uint8),
-        bits,
+        np.empty(MASKS + columns * LANE_WORDS, np.uint64),
         np.empty((LINE // 2) * events, np.uint64),
         np.zeros(events, np.int64),
         np.full(RECORD_LANES + 2, -1, np.int64),
@@ -107,6 +120,9 @@ def room_to_turn(events, columns):
         np.empty(WINDOW * SIDE + 1, np.uint64),
         np.empty(WINDOW * SIDE + 1, np.uint64),
     )
+    if columns:
+        terrace(block, batch, turned)
+    return turned
 
 
 @kernel()
@@ -339,11 +355,3 @@ def sweep(block, batch, turned, page, work, asked, answer):
                 asked = 0
             asked = hold(block, turned, page, records, n, work, asked, answer)
     return asked
-
-
-@kernel()
-def turning_price(codes):
-    """What turning a batch round costs, in entries swept; never worth it if it is too large."""
-    if codes.shape[0] > MOST or codes.shape[1] > MOST_LANES:
-        return np.int64(1) << 62
-    return codes.shape[1] * (codes.shape[0] + TERRACES * WIDE // 4) // 8
