@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import tempfile
 import threading
 import time
@@ -26,39 +27,63 @@ Subscriptions = list[tuple[int, dict[str, Field]]]
 class Changes(NamedTuple):
     """Changes a second of their own CPU time; the longest calls, beside merges and a snapshot, in ms.
 
-    `machine_pause`: the longest that a loop without any index stood still for as long a time. A
-    virtual machine whose host is busy cannot show anything shorter.
+    Pauses as Stopwatch counts them. `clock` is the longest call by the clock on the wall, `machine` the
+    longest that a loop without any index stood still for as long a time.
     """
 
     workload: Workload
     rate: float
     pause: float
     snapshot_pause: float
-    machine_pause: float
+    clock: float
+    machine: float
+
+
+class Readings(NamedTuple):
+    """What the system says of this thread and of its process."""
+
+    mine: float
+    all_threads: float
+    queued: float
+    waits: int
 
 
 class Stopwatch:
     """CPU time spent in changes, and the longest that a call kept its caller waiting.
 
-    The time in which the core was given to another process is not the index's, and not counted.
+    A call computes, and it may wait for another thread that computes. One that never waited took what it
+    computed itself. One that did took no longer than the whole process computed meanwhile, nor than
+    the clock says without the time in which its thread stood in the queue for a core. The rest is the
+    machine's, which gave its cores to others.
     """
 
     def __init__(self) -> None:
         self.cpu = 0.0
         self.longest = 0.0
-        self._queued = _queued()
+        self.longest_by_clock = 0.0
+        self._before = _readings()
+
+    def begin(self) -> None:
+        """A few calls follow; what was before them is not theirs."""
+        self._before = _readings()
 
     def took(self, seconds: float) -> None:
         """A call took so long by the clock on the wall."""
         if seconds > SUSPICIOUS:
-            queued = _queued()
-            self.longest = max(self.longest, seconds - (queued - self._queued))
-            self._queued = queued
+            before, now = self._before, _readings()
+            pause = now.mine - before.mine
+            if now.waits > before.waits:
+                away = now.queued - before.queued
+                pause = min(seconds - away, now.all_threads - before.all_threads)
+            self.longest = max(self.longest, pause)
+            self.longest_by_clock = max(self.longest_by_clock, seconds)
+            self._before = now
 
 
-def _queued() -> float:
-    """Seconds that this thread was ready to run and did not."""
-    return int(Path("/proc/thread-self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
+def _readings() -> Readings:
+    queued = int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    return Readings(time.thread_time(), time.process_time(), queued, waits)
 
 
 def beside_matching(workload: Workload, size: int) -> Changes:
@@ -83,18 +108,19 @@ def beside_matching(workload: Workload, size: int) -> Changes:
     index.close()
     gc.unfreeze()
     machine = _longest_gap(time.perf_counter() - began)
-    return Changes(workload, rate, 1e3 * pause, 1e3 * watch.longest, 1e3 * machine)
+    times = (pause, watch.longest, watch.longest_by_clock, machine)
+    return Changes(workload, rate, *(1e3 * seconds for seconds in times))
 
 
 def _longest_gap(seconds: float) -> float:
     """How long this machine stops a loop that does nothing but look at the clock."""
-    watch = Stopwatch()
+    longest = 0.0
     before = began = time.perf_counter()
     while before - began < seconds:
         now = time.perf_counter()
-        watch.took(now - before)
+        longest = max(longest, now - before)
         before = now
-    return watch.longest
+    return longest
 
 
 def _add(index: Index, block: Subscriptions) -> None:
@@ -110,6 +136,7 @@ def _change(
     publications = cycle(rows)
     for begin in range(0, len(block), CHANGES_A_MATCH):
         some = block[begin : begin + CHANGES_A_MATCH]
+        watch.begin()
         spent = cpu()
         for number, fields in some:
             start = clock()
@@ -133,6 +160,7 @@ def _change_in_a_snapshot(
         writer = threading.Thread(target=index.snapshot, args=(Path(folder) / "index",))
         writer.start()
         for (number, fields), row in zip(cycle(some), cycle(rows), strict=False):
+            watch.begin()
             start = clock()
             index.replace(number, fields)
             watch.took(clock() - start)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.errors import SubscriptionError
-from homing.push.index.kernels.layout import NONE
+from homing.push.index.kernels.layout import ALWAYS, NONE
 from homing.push.index.lanes import Vocabulary
 from homing.push.index.shapes import MAX_SEEN, MAX_SHAPES, Rows, Shapes, shape_of
 from homing.push.subscription import parse_fields
@@ -110,3 +110,40 @@ def test_shapes_are_few_however_many_kinds_there_are() -> None:
             assert row.values.dtype == np.float64
     assert len(shapes._shapes) <= MAX_SHAPES
     assert len(shapes._seen) <= MAX_SEEN
+
+
+@given(st.lists(subscriptions, max_size=4), attributes, st.lists(attributes, max_size=4))
+def test_batches_of_one_shape_are_encoded_as_each_of_them_is(
+    many: list[dict[str, Field]], like: dict[str, Value], others: list[dict[str, Value]]
+) -> None:
+    vocabulary = vocabulary_of(*many)
+    # Others with the same names, as far as they have values for them, in their own order.
+    rows = [like, *({**other, **like} for other in others), *others]
+    for batch in (rows, [like, like], [like, dict(reversed(like.items()))]):
+        shaped = Shapes().matrix(batch, vocabulary)
+        if shaped is None:
+            continue
+        lanes, matrix = shaped
+        assert matrix[:, ALWAYS].tolist() == [0.0] * len(batch)
+        assert np.isnan(matrix[:, NONE]).all()
+        for row, values in zip(batch, matrix[:, NONE + 1 :].tolist(), strict=True):
+            wanted, expected = vocabulary.row(row)
+            assert dict(zip(lanes.tolist(), values, strict=True)) == dict(
+                zip(wanted, map(float, expected), strict=True)
+            )
+
+
+def test_which_batches_have_one_shape() -> None:
+    vocabulary = vocabulary_of(PLAIN)
+    like: dict[str, Value] = {"price": 2.5, "city": "Paris", "vip": True, "tag": 1}
+    good: list[Value] = [3, 2.5, 2**51]
+    bad: list[Value] = ["3", True, nan, inf, 2**53, 10**400]
+    for price in good:
+        shaped = Shapes().matrix([like, {**like, "price": price}], vocabulary)
+        assert shaped is not None
+        column = NONE + 1 + shaped[0].tolist().index(vocabulary.attributes["price"].number)
+        assert shaped[1][:, column].tolist() == [2.5, price]
+    for price in bad:
+        assert Shapes().matrix([like, {**like, "price": price}], vocabulary) is None
+    for other in ({**like, "city": 1}, {**like, "vip": 1}, {"price": 1}, {**like, "more": 1}):
+        assert Shapes().matrix([like, other], vocabulary) is None

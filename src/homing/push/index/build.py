@@ -185,8 +185,6 @@ def _tiled(
     first_page = np.cumsum(pages) - pages
     rank = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     place = first_page[strip] * at.SLOTS + rank
-    page = place >> at.SLOT_BITS
-    order = order[np.lexsort((spans[order, 0].astype(np.int32) + spans[order, 1], page))]
     total = int(pages.sum())
     entries = np.full(total * at.SLOTS, -1, np.int64)
     entries[place] = order

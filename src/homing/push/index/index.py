@@ -228,7 +228,11 @@ class Index:
         lanes: list[int] = []
         values: list[float] = []
         ends: list[int] = []
+        shapes = self._reader().shapes
         with self._lock:
+            shaped = shapes.matrix(rows, self._vocabulary)
+            if shaped is not None:
+                return (self._view, *shaped, self._vocabulary.lanes)
             columns = columns_of(rows, self._vocabulary)
             if columns is not None:
                 return (self._view, *columns.matrix(self._vocabulary), self._vocabulary.lanes)

@@ -58,6 +58,10 @@ class Sample:
     def add_all(self, lanes: npt.NDArray[np.int32], rows: npt.NDArray[np.float64]) -> None:
         """Remember some rows of a batch; NaN: no value there. Keeps both arrays."""
         there = ~np.isnan(rows)
+        if there.all():  # as nearly always
+            for row in rows:
+                self._put(lanes, row)
+            return
         for row, has in zip(rows, there, strict=True):
             if has.all():
                 self._put(lanes, row)

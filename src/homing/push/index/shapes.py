@@ -8,11 +8,12 @@ breaks the pattern, say with a string where numbers were, goes the slow way agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from math import hypot, nan
 from operator import itemgetter
-from struct import Struct
+from struct import Struct, pack
+from struct import error as StructError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,10 +67,36 @@ class Rows(NamedTuple):
         return cls.of(lanes, row, np.empty((1, width), np.uint16))
 
 
+class Kind(NamedTuple):
+    """Attributes of one kind: their names, the types that they mostly have, and those they may."""
+
+    names: tuple[str, ...]
+    usual: list[type]
+    allowed: frozenset[type]
+
+    def pick(self, rows: Sequence[Mapping[str, Value]]) -> list[Any] | None:
+        """Their values, row after row; None if some are missing or of another kind."""
+        if not self.names:
+            return []
+        each = map(itemgetter(*self.names), rows)
+        try:
+            values = [*(chain.from_iterable(each) if len(self.names) > 1 else each)]
+        except KeyError:
+            return None
+        if [*map(type, values)] == self.usual * len(rows) or self.allowed.issuperset(
+            map(type, values)
+        ):
+            return values
+        return None
+
+
 class Shape:
     """Where the values of publications with certain attribute names go."""
 
-    __slots__ = ("_booleans", "_buffer", "_numbers", "_pack", "_texts", "_types", "row")
+    __slots__ = (
+        *("_booleans", "_buffer", "_kinds", "_numbers", "_pack", "_size", "_texts", "_types"),
+        "row",
+    )
 
     def __init__(
         self,
@@ -88,6 +115,42 @@ class Shape:
         self._booleans = _picker(booleans, names) if booleans else None
         self._texts = _picker(texts, names)
         self._types = [*map(type, like.values())]
+        self._size = len(names)
+        self._kinds = (
+            Kind(tuple(numbers), [type(like[name]) for name in numbers], _NUMBERS),
+            Kind(tuple(booleans), [bool] * len(booleans), _BOOLEANS),
+            Kind(tuple(texts), [str] * len(texts), _TEXTS),
+        )
+
+    def matrix(
+        self, rows: Sequence[Mapping[str, Value]], tokens: Mapping[str, int]
+    ) -> npt.NDArray[np.float64] | None:
+        """A row of values for each publication; None if not all of them are for this shape."""
+        if {*map(len, rows)} != {self._size}:
+            return None
+        numbers, booleans, texts = (kind.pick(rows) for kind in self._kinds)
+        if numbers is None or booleans is None or texts is None:
+            return None
+        try:
+            packed = np.frombuffer(pack(f"={len(numbers)}d", *numbers))
+        except StructError:  # an integer beyond all floats
+            return None
+        if not np.abs(packed).max(initial=0.0) < SAFE:
+            return None
+        found = map(tokens.get, texts, _OTHERS)
+        # 1 is the value on the lanes behind these, which the names alone decide.
+        matrix = np.ones((len(rows), self.row.values.shape[1]))
+        matrix[:, ALWAYS], matrix[:, NONE] = 0.0, nan
+        at = NONE + 1
+        for values in (
+            packed,
+            np.fromiter(booleans, np.float64, len(booleans)),
+            np.fromiter(found, np.float64, len(texts)),
+        ):
+            width = values.size // len(rows)
+            matrix[:, at : at + width] = values.reshape(len(rows), width)
+            at += width
+        return matrix
 
     def takes(self, attributes: Mapping[str, Value], tokens: Mapping[str, int]) -> bool:
         """Put the values in place; False if they are not of the kinds that this shape is for."""
@@ -133,9 +196,7 @@ class Shapes:
 
     def row(self, attributes: Mapping[str, Value], vocabulary: Vocabulary) -> Rows:
         """The publication, valid until the next one is asked for; refuses what has no meaning."""
-        if self._lanes_changed != vocabulary.lanes_changed:
-            self._lanes_changed = vocabulary.lanes_changed
-            self._shapes.clear()
+        self._keep_up(vocabulary)
         names = tuple(attributes)
         shape = self._shapes.get(names)
         if shape is None:
@@ -144,6 +205,22 @@ class Shapes:
             return shape.row
         lanes, values = vocabulary.row(attributes)
         return Rows.of_one(np.array(lanes, np.int32), values)
+
+    def matrix(
+        self, rows: Sequence[Mapping[str, Value]], vocabulary: Vocabulary
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]] | None:
+        """Publications that are all of one shape: their lanes, and a row of values each."""
+        self._keep_up(vocabulary)
+        names = tuple(rows[0])
+        self._seen.add(names)  # many at once are worth a shape
+        shape = self._shapes.get(names) or self._new(names, rows[0], vocabulary)
+        matrix = None if shape is None else shape.matrix(rows, vocabulary.register.numbers)
+        return None if shape is None or matrix is None else (shape.row.lanes, matrix)
+
+    def _keep_up(self, vocabulary: Vocabulary) -> None:
+        if self._lanes_changed != vocabulary.lanes_changed:
+            self._lanes_changed = vocabulary.lanes_changed
+            self._shapes.clear()
 
     def _new(
         self, names: tuple[str, ...], attributes: Mapping[str, Value], vocabulary: Vocabulary

@@ -109,8 +109,8 @@ ALWAYS = 0
 NONE = 1
 
 # What a call of a match kernel counted.
-(PAGES_VISITED, CANDIDATES, FALSE_CANDIDATES, MATCHES, PENDING) = range(5)
-COUNTERS = 5
+(PAGES_VISITED, CANDIDATES, FALSE_CANDIDATES, MATCHES, PENDING, SWEPT) = range(6)
+COUNTERS = 6
 
 # What a match kernel is given: addresses, and how many elements or rows are there.
 (LANES_AT, LANES_SIZE, VALUES_AT, VALUES_SIZE, CODED_AT) = range(5)

@@ -50,6 +50,7 @@ from homing.push.index.kernels.layout import (
     STRIP,
     STRIP_WORDS,
     STRIPS,
+    SWEPT,
     VALUES_AT,
     VALUES_SIZE,
     WORK_AT,
@@ -68,7 +69,6 @@ from homing.push.index.kernels.sweep import (
     room_to_turn,
     sort_events,
     sweep,
-    terrace,
     turn,
     turning_price,
 )
@@ -278,10 +278,9 @@ def match_many(block, batch, work, answer):
     block16 = block.view(np.uint16)
     box_at = 4 * np.int64(block[BOX])
     strip = np.int64(block[STRIP])
-    turned = room_to_turn(codes.shape[0], codes.shape[1])
-    order, start = turned.order, turned.start
     price = turning_price(codes)
-    terrace(block, batch, turned)
+    turned = room_to_turn(block, batch, price)
+    order, start = turned.order, turned.start
     sorted_by = np.int64(-1)
     gained = 0
     n = asked = 0
@@ -312,6 +311,7 @@ def match_many(block, batch, work, answer):
                 gained += gain
                 if gained > price:
                     answer.counters[PAGES_VISITED] += n - before
+                    answer.counters[SWEPT] += 1
                     asked = sweep(block, batch, turned, page, work, asked, answer)
                     n = before
         strip += STRIP_WORDS

@@ -39,6 +39,7 @@ from homing.push.index.kernels.layout import (
     ROW_WORDS,
     SKETCH,
     SLOT_BITS,
+    SLOTS,
     TERRACES,
 )
 from homing.push.index.kernels.machine import WINDOW, compared, fetch, lowest_bit, window_and
@@ -55,13 +56,14 @@ MOST_LANES = 64
 # Entries whose windows are looked at together, and how many windows each may have.
 AHEAD = 64
 WINDOWS = MOST // 64 // WINDOW + 1
-# What one (page, publication) pair costs, in entries swept; and turning round the value of one
-# publication, in the same coin.
-PAIR = 20
+SIDE = AHEAD * WINDOWS
+# What one (page, publication) pair costs, in entries swept.
+PAIR = 8
+NEVER = 1 << 62
 U0, U1, U2, U3, U4, U5, U6, U7, U32 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 6, 7, 32))
 U_WINDOW, U_WIDE, U_LINE, U_SLOT_BITS = (np.uint64(n) for n in (WINDOW, WIDE, LINE, SLOT_BITS))
 LOW_HALF, HIGH_HALF = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
-U_LAST = np.uint64(63)
+U_LAST, U_SIDE = np.uint64(63), np.uint64(SIDE)
 U_BITS, U_SLOTS = np.uint64(64 * WINDOW), np.uint64((1 << SLOT_BITS) - 1)
 
 
@@ -81,30 +83,46 @@ class Turned(NamedTuple):
     fresh: Any
     shown: Any
     row_at: Any
+    # What stays of entries' windows, and the slot and first word of each; twice, by turns.
     left: Any
     whose: Any
+    # The words of these that are not empty, and the slot and number of each.
     words: Any
     places: Any
 
 
 @kernel()
-def room_to_turn(events, columns):
-    """Room for one batch, in no order yet."""
-    bits = np.empty(MASKS + columns * LANE_WORDS, np.uint64)
-    return Turned(
+def turning_price(codes):
+    """What turning a batch round costs, in entries swept; NEVER if that cannot pay."""
+    events, columns = codes.shape
+    if PAIR * events <= SLOTS or events > MOST or columns > MOST_LANES:
+        return NEVER
+    return columns * (events + TERRACES * WIDE // 4) // 8
+
+
+@kernel()
+def room_to_turn(block, batch, price):
+    """Room for one batch, in no order yet, with its terraces; none that will NEVER be used."""
+    events, columns = batch.codes.shape
+    if price == NEVER:
+        columns = 0
+    turned = Turned(
         np.empty(events, np.int32),
         np.empty(MAX_CUTS + 3, np.int32),
         np.empty((columns, events), np.uint8),
-        bits,
+        np.empty(MASKS + columns * LANE_WORDS, np.uint64),
         np.empty((LINE // 2) * events, np.uint64),
         np.zeros(events, np.int64),
         np.full(RECORD_LANES + 2, -1, np.int64),
         np.empty(RECORD_LANES * (TERRACES + 1), np.uint64),
-        np.empty(WINDOW * WINDOWS * AHEAD, np.uint64),
-        np.empty(WINDOWS * AHEAD, np.uint64),
-        np.empty(WINDOW * WINDOWS * AHEAD + 1, np.uint64),
-        np.empty(WINDOW * WINDOWS * AHEAD + 1, np.uint64),
+        np.empty(2 * WINDOW * SIDE, np.uint64),
+        np.empty(2 * SIDE, np.uint64),
+        np.empty(WINDOW * SIDE + 1, np.uint64),
+        np.empty(WINDOW * SIDE + 1, np.uint64),
     )
+    if columns:
+        terrace(block, batch, turned)
+    return turned
 
 
 @kernel()
@@ -209,12 +227,12 @@ def show(block, batch, page, turned):
 
 
 @kernel()
-def windows(block, turned, sketches, begin, end):
-    """AND the bounds of these entries; `left` gets what stays, `whose` the slot and the window."""
+def windows(block, turned, sketches, begin, end, side):
+    """AND the bounds of these entries; what stays goes to one side of `left` and `whose`."""
     start, bits, row_at = turned.start, turned.bits, turned.row_at
     left, whose = turned.left, turned.whose
     block16 = block.view(np.uint16)
-    n = U0
+    n = side
     for slot in range(begin, end):
         at = U4 * (sketches + np.uint64(SKETCH) * slot)
         first = np.uint64(start[np.uint64(block16[at])])
@@ -231,20 +249,20 @@ def windows(block, turned, sketches, begin, end):
             if ends <= U_BITS:
                 break
             begins, ends, word = U0, ends - U_BITS, word + U_WINDOW
-    return n
+    return np.int64(n - side)
 
 
 @kernel()
-def unfold(turned, count):
+def unfold(turned, side, count):
     """The words that hold something, in front, and whose they are; returns how many.
 
     Writes first and then counts, or not: which word of a window it is no processor guesses.
     """
     left, whose, words, places = turned.left, turned.whose, turned.words, turned.places
     n = U0
-    for k in range(count):
+    for k in range(side, side + np.uint64(count)):
         for w in range(WINDOW):
-            word = left[U_WINDOW * np.uint64(k) + np.uint64(w)]
+            word = left[U_WINDOW * k + np.uint64(w)]
             words[n] = word
             places[n] = whose[k] + np.uint64(w << SLOT_BITS)
             n += np.uint64(word != U0)
@@ -307,18 +325,25 @@ def sweep(block, batch, turned, page, work, asked, answer):
     """All certain matches of the batch in one page.
 
     Appends what exact bounds must decide to the `asked` entries that wait for that already, as long
-    as there is room; returns how many wait then.
+    as there is room; returns how many wait then. While the records of some entries are on their way,
+    the windows of the next ones are looked at.
     """
     records = show(block, batch, page, turned)
     head = block[PAGE] + block[block[PAGEAT] + np.uint64(page)] + U_LINE
     size = np.int64(block[head] >> U32)
     sketches = records + U_LINE * np.uint64(size)
-    for begin in range(0, size, AHEAD):
-        end = min(begin + AHEAD, size)
-        count = np.int64(windows(block, turned, sketches, np.uint64(begin), np.uint64(end)))
-        for k in range(count):
-            fetch(block, records + U_LINE * (turned.whose[k] & U_SLOTS))
-        count = unfold(turned, count)
+    waiting = 0
+    side = U0
+    for begin in range(0, size + AHEAD, AHEAD):
+        before, other = waiting, side
+        side = U_SIDE - side
+        waiting = 0
+        if begin < size:
+            end = np.uint64(min(begin + AHEAD, size))
+            waiting = windows(block, turned, sketches, np.uint64(begin), end, side)
+            for k in range(side, side + np.uint64(waiting)):
+                fetch(block, records + U_LINE * (turned.whose[k] & U_SLOTS))
+        count = unfold(turned, other, before)
         k = 0
         while k < count:
             k, n = candidates_of(turned, k, count, work.candidates)
@@ -330,11 +355,3 @@ def sweep(block, batch, turned, page, work, asked, answer):
                 asked = 0
             asked = hold(block, turned, page, records, n, work, asked, answer)
     return asked
-
-
-@kernel()
-def turning_price(codes):
-    """What turning a batch round costs, in entries swept; never worth it if it is too large."""
-    if codes.shape[0] > MOST or codes.shape[1] > MOST_LANES:
-        return np.int64(1) << 62
-    return codes.shape[1] * (codes.shape[0] + TERRACES * WIDE // 4) // 8
