@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 import homing
 from homing.errors import Failed, LinkError, Malformed
-from homing.service.station import INLINE_A_TURN
+from homing.service import station
+from homing.service.station import FEW, TURN
 from homing.wire import mdp
 from homing.wire.frames import pack, unpack
 from homing.wire.mdp_messages import Dialect
@@ -60,13 +63,12 @@ async def test_functions_run_where_they_are_told_to() -> None:
             assert await client.request("process", returns=int) != os.getpid()
 
 
-@on_loop
-async def test_inline_functions_leave_the_loop_its_turns() -> None:
-    """Many requests in one chunk: heartbeats and the first answers go out between them."""
+async def requests_a_turn(count: int, serve: Callable[[], None]) -> Counter[int]:
+    """How many of so many requests a worker serves in each turn of the loop."""
     turns = 0
     seen: Counter[int] = Counter()
 
-    async def count() -> None:
+    async def turn() -> None:
         nonlocal turns
         while True:
             turns += 1
@@ -75,18 +77,33 @@ async def test_inline_functions_leave_the_loop_its_turns() -> None:
     async with broker() as running:
         worker = homing.Worker(running.localbe)
 
-        @worker.service("echo", concurrency=100, run="inline")
+        @worker.service("echo", concurrency=count, run="inline")
         def echo(body: bytes) -> bytes:
             seen[turns] += 1
+            serve()
             return body
 
         async with serving(worker), client_of(running) as client:
-            counting = asyncio.ensure_future(count())
-            bodies = [b"%d" % number for number in range(100)]
-            assert [each async for each in client.map("echo", bodies, in_flight=100)] == bodies
-            counting.cancel()
-    assert sum(seen.values()) == 100
-    assert max(seen.values()) <= INLINE_A_TURN
+            turning = asyncio.ensure_future(turn())
+            bodies = [b"%d" % number for number in range(count)]
+            assert [each async for each in client.map("echo", bodies, in_flight=count)] == bodies
+            turning.cancel()
+    assert sum(seen.values()) == count
+    return seen
+
+
+@on_loop
+async def test_slow_inline_functions_leave_the_loop_its_turns() -> None:
+    """Many requests in one chunk: heartbeats and the first answers go out between them."""
+    seen = await requests_a_turn(100, lambda: time.sleep(2 * TURN))
+    assert max(seen.values()) <= FEW
+
+
+@on_loop
+async def test_quick_inline_functions_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(station, "TURN", math.inf)
+    seen = await requests_a_turn(2000, lambda: None)
+    assert max(seen.values()) > FEW
 
 
 @on_loop

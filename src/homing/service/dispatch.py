@@ -100,8 +100,15 @@ class DispatchCore:
         service.live += 1
         self.live += 1
         asker.outstanding += 1
-        if service.idle:
-            self._employ(service.idle, pending, now)
+        if service.idle:  # as in _employ
+            worker, _ = service.idle.popitem(last=False)
+            worker.room -= 1
+            if worker.room:
+                service.idle[worker] = None
+            pending.state = HELD
+            pending.holder = worker
+            pending.attempts = 1
+            worker.hand(pending)
         elif self.anyone:
             self._employ(self.anyone, pending, now)
         elif not self._find(pending, now):

@@ -155,12 +155,16 @@ class Worker0X(MdpWorker):
         super()._read(image, now)
 
     def hand(self, pending: Pending) -> None:
-        address = self.keep(pending)
-        link, origin = self.link, pending.asker.origin
+        asker, held, link = pending.asker, self.held, self.link
+        address = asker.stem + pending.envelope
+        if pending.message_id or address in held:
+            address = self.keep(pending)
+        else:
+            held[address] = pending
         if link is None:
             return
-        if origin:
-            head = mdp.repost_work_head(pending.service.name, origin)
+        if asker.origin:
+            head = mdp.repost_work_head(pending.service.name, asker.origin)
         else:
             head = pending.service.work_0x
         if len(address) <= SHORT_MAX:
