@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from homing.errors import SubscriptionError
 from homing.pipeline.match import taking
@@ -93,6 +96,18 @@ def test_fields(text: str | None) -> None:
     assert repr(fields_of(text)) == repr(the_long_way(text))
 
 
+ends = st.one_of(st.none(), st.integers(-3, 3), st.integers(-(2**65), 2**65), st.floats(-3, 3))
+asked = st.fixed_dictionaries(
+    {"use": st.sampled_from([2, 2, 2, 2, 1, 4])}, optional={"low": ends, "high": ends}
+)
+
+
+@given(st.dictionaries(st.sampled_from(["", "a", "b", "c"]), asked))
+def test_any_ranges(fields: dict[str, dict[str, object]]) -> None:
+    text = msgspec.json.encode(fields).decode()
+    assert repr(fields_of(text)) == repr(the_long_way(text))
+
+
 @pytest.mark.parametrize(
     "texts",
     [["ab", "cd", "ef", "gh"], ["a", "bc", "", "d"], ["", "", "", ""], ["é", "è", "x1", "à"]],
@@ -101,7 +116,7 @@ def test_texts_are_taken_by_their_places(texts: list[str]) -> None:
     import numpy as np
 
     whole = pa.array(["zz", *texts])
-    for array, given in (
+    for array, wanted in (
         (pa.array(texts), texts),
         (whole.slice(1), texts),
         (whole.slice(2), texts[1:]),
@@ -109,5 +124,5 @@ def test_texts_are_taken_by_their_places(texts: list[str]) -> None:
         places = np.array([2, 0, 0, 1], np.int64)
         found = taking(array)(places)
         found.validate(full=True)
-        assert found.to_pylist() == [given[place] for place in places]
+        assert found.to_pylist() == [wanted[place] for place in places]
     assert taking(pa.array([], pa.string()))(np.empty(0, np.int64)).to_pylist() == []

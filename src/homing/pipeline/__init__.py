@@ -1,7 +1,7 @@
 """Spark over the journal: a source, a sink, tables, and jobs that are pure functions of DataFrames.
 
 session.py               a Spark session that knows the source
-source.py remote.py      spark.read / spark.readStream .format("homing"), here and over HTTP
+source.py asked.py reading.py remote.py   spark.read / spark.readStream .format("homing"), here and over HTTP
 sink.py                  df.write / df.writeStream .format("homing")
 tables.py ingest.py      where tables are, which of their batches count, and how they come about
 pieces.py folding.py files.py   what tasks of ingest write without Spark: events, plain requests, markers

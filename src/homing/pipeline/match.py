@@ -263,7 +263,7 @@ def taking(texts: pa.Array) -> Taker:
 
     def take(places: npt.NDArray[np.int64]) -> pa.Array:
         ends = np.arange(len(places) + 1, dtype=np.int32) * np.int32(width)
-        data = pa.py_buffer(rows[places])
+        data = pa.py_buffer(rows.take(places))  # indexing is three times as slow for such rows
         return pa.StringArray.from_buffers(len(places), pa.py_buffer(ends), data)
 
     return take

@@ -22,11 +22,10 @@ from homing.push.subscription import (
     MAX_STRING,
     Attributes,
     Fields,
-    check_fields,
     parse_attributes,
     parse_fields,
 )
-from homing.push.values import ABOVE, BELOW, LEFT_END, RIGHT_END, Field, span
+from homing.push.values import ABOVE, BELOW, LEFT_END, RIGHT_END, Field
 
 _Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 _Integer: TypeAlias = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER - 1)]
@@ -64,17 +63,19 @@ def all_attributes_of(texts: Sequence[str | None]) -> Sequence[Attributes | None
 
 def fields_of(text: str | None) -> Fields | None:
     """None for what a matcher would have refused."""
-    with suppress(msgspec.MsgspecError, SubscriptionError, UnicodeError, RecursionError):
+    try:
         found = _ranges.decode(text or "")
-        return check_fields({name: _span(each) for name, each in found.items()})
-    with suppress(SubscriptionError):
-        return parse_fields(text or "")
-    return None
-
-
-def _span(asked: _Range) -> Field:
-    # Adding 0 makes 0.0 of -0.0, as everywhere, and leaves integers what they are.
-    return span(
-        LEFT_END if asked.low is None else (asked.low + 0, BELOW),
-        RIGHT_END if asked.high is None else (asked.high + 0, ABOVE),
-    )
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        with suppress(SubscriptionError):
+            return parse_fields(text or "")
+        return None
+    # Their number was limited by type and each is one span: only whether it is empty is left.
+    fields: Fields = {}
+    for name, asked in found.items():
+        # Adding 0 makes 0.0 of -0.0, as everywhere, and leaves integers what they are.
+        low = LEFT_END if asked.low is None else (asked.low + 0, BELOW)
+        high = RIGHT_END if asked.high is None else (asked.high + 0, ABOVE)
+        if low >= high:
+            return None
+        fields[name] = Field(numbers=((low, high),))
+    return fields

@@ -30,7 +30,7 @@ def lines(unit: str, series: Sequence[Line], *, logarithmic: bool = False) -> st
     if not times:
         return _EMPTY
     low, high = _span(values, logarithmic)
-    first, last = times[0], max(times[-1], times[0] + 60)
+    first, last = times[0], times[-1] if len(times) > 1 else times[0] + 60
 
     def place(at: float, value: float) -> tuple[float, float]:
         scaled = _decades(value, low) if logarithmic else value
@@ -103,7 +103,9 @@ def _levels(low: float, high: float, logarithmic: bool) -> list[str]:
 
 
 def _moments(first: float, last: float) -> list[str]:
-    form = "%H:%M" if last - first < 86400 else "%m-%d %H:%M"
+    form = "%H:%M:%S" if last - first < 600 else "%H:%M"
+    if last - first >= 86400:
+        form = "%m-%d %H:%M"
     found = []
     for i in range(5):
         at = datetime.fromtimestamp(first + (last - first) * i / 4, UTC)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,18 @@ from homing.pipeline.plots import Line, bars, lines
 from homing.pipeline.tables import Tables
 
 TOP = 10
+# What a point of a plot may stand for: the longest of these that leaves enough points for a curve.
+# The longest is at most 24 times the one before, so there are never more than 720 of them but for
+# runs of years.
+STEPS = {
+    1: "second",
+    10: "10 seconds",
+    60: "minute",
+    600: "10 minutes",
+    3600: "hour",
+    86_400: "day",
+}
+LEAST_POINTS = 30
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --soft: #6b7280; --line: #d5d9e2; --ok: #1a7f4b; --bad: #b3261e; }
@@ -43,16 +56,39 @@ def write(
     """Make the page; the audit and the minutes anew unless they were just made."""
     if minutes is None:
         minutes = slo.anomalies(slo.minutes(slo.histogram(tables.read("requests"))))
-    rows = [row.asDict() for row in minutes.orderBy("minute", "service").collect()]
+    rows = _rows(minutes)
+    step, points = _points(tables.read("requests"), rows)
     audit = audit or ledger.run(tables, terms)
     parts = [
         _section("Audit", _audit(audit)),
-        _section("Throughput", _throughput(rows)),
-        _section("Latency of answered requests", _latency(rows)),
+        _section("Throughput", _throughput(points, step)),
+        _section("Latency of answered requests", _latency(points, step)),
         _section("Services", _services(rows)),
         _section("Clients matched most", _top_clients(tables)),
     ]
     path.write_text(_page("\n".join(parts)), encoding="utf-8")
+
+
+def step_of(span: float) -> int:
+    """Seconds that a point stands for in a plot of so many."""
+    fitting = [step for step in STEPS if span / step >= LEAST_POINTS]
+    return max(fitting, default=min(STEPS))
+
+
+def _points(requests: DataFrame, minutes: list[dict[str, Any]]) -> tuple[int, list[dict[str, Any]]]:
+    """How long a point of the plots stands for, and the figures of each; minutes are made already."""
+    if not minutes:
+        return slo.MINUTE, []
+    span = F.unix_micros(F.max("ended_at")) - F.unix_micros(F.min("ended_at"))
+    [(micros,)] = requests.where("not open").agg(span).collect()
+    step = step_of((micros or 0) / 1e6)
+    if step == slo.MINUTE:
+        return step, minutes
+    return step, _rows(slo.minutes(slo.histogram(requests, step), step))
+
+
+def _rows(minutes: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in minutes.orderBy("minute", "service").collect()]
 
 
 def _page(body: str) -> str:
@@ -83,27 +119,38 @@ def _audit(found: ledger.Audit) -> str:
     )
 
 
-def _throughput(minutes: list[dict[str, Any]]) -> str:
+def _throughput(points: list[dict[str, Any]], step: int) -> str:
     good: dict[float, float] = {}
     bad: dict[float, float] = {}
-    for row in minutes:
+    for row in points:
         at = row["minute"].timestamp()
-        good[at] = good.get(at, 0) + (row["requests"] - row["errors"]) / 60
-        bad[at] = bad.get(at, 0) + row["errors"] / 60
-    return lines("requests/s", [Line("answered", good), Line("refused", bad)])
+        good[at] = good.get(at, 0) + (row["requests"] - row["errors"]) / step
+        bad[at] = bad.get(at, 0) + row["errors"] / step
+    series = [Line("answered", _with_pauses(good, step)), Line("refused", _with_pauses(bad, step))]
+    return lines(f"requests/s, by {STEPS[step]}", series)
 
 
-def _latency(minutes: list[dict[str, Any]]) -> str:
-    """The worst service of each minute: an average over services would hide it."""
+def _with_pauses(points: dict[float, float], step: int) -> dict[float, float]:
+    """While nothing ended the rate was 0: where a pause begins and where it ends."""
+    found = dict(points)
+    times = sorted(points)
+    for before, after in pairwise(times):
+        if after - before > step:
+            found |= {before + step: 0.0, after - step: 0.0}
+    return found
+
+
+def _latency(points: list[dict[str, Any]], step: int) -> str:
+    """The worst service of each: an average over services would hide it."""
     series = []
     for name, column in (("p50", "p50_us"), ("p99", "p99_us"), ("p99.9", "p999_us")):
-        points: dict[float, float] = {}
-        for row in minutes:
+        worst: dict[float, float] = {}
+        for row in points:
             if row[column] is not None:
                 at = row["minute"].timestamp()
-                points[at] = max(points.get(at, 0.0), row[column] / 1000)
-        series.append(Line(name, points))
-    return lines("ms, worst service", series, logarithmic=True)
+                worst[at] = max(worst.get(at, 0.0), row[column] / 1000)
+        series.append(Line(name, worst))
+    return lines(f"ms, worst service, by {STEPS[step]}", series, logarithmic=True)
 
 
 def _services(minutes: list[dict[str, Any]]) -> str:

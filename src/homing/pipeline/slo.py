@@ -21,6 +21,7 @@ QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
 HISTORY_MINUTES = 30
 LEAST_HISTORY = 5
 UNUSUAL = 4.0
+MINUTE = 60
 
 
 def run(tables: Tables) -> DataFrame:
@@ -44,11 +45,15 @@ def _middle(bucket: Column) -> Column:
     return F.pow(F.lit(WIDTH), bucket + 0.5)
 
 
-def histogram(requests: DataFrame) -> DataFrame:
-    """Counts by service, minute, outcome and latency bucket: the mergeable form."""
+def histogram(requests: DataFrame, seconds: int = MINUTE) -> DataFrame:
+    """Counts by service, minute, outcome and latency bucket: the mergeable form.
+
+    With other `seconds` than a minute's, what is called a minute is as long as they are.
+    """
+    begin = F.floor(F.unix_seconds("ended_at") / seconds) * seconds
     return (
         requests.where("not open")
-        .withColumn("minute", F.date_trunc("minute", "ended_at"))
+        .withColumn("minute", F.timestamp_seconds(begin))
         .withColumn("bucket", F.when(F.col("outcome") == "answered", _bucket("latency_us")))
         .groupBy("service", "minute", "outcome", "bucket")
         .agg(
@@ -59,12 +64,12 @@ def histogram(requests: DataFrame) -> DataFrame:
     )
 
 
-def minutes(counts: DataFrame) -> DataFrame:
+def minutes(counts: DataFrame, seconds: int = MINUTE) -> DataFrame:
     """Rate, errors, percentiles and saturation per service and minute."""
     totals = counts.groupBy("service", "minute").agg(
         F.sum("count").alias("requests"),
         F.sum(F.when(F.col("outcome") != "answered", F.col("count")).otherwise(0)).alias("errors"),
-        (F.sum("busy_us") / F.lit(60e6)).alias("in_flight"),
+        (F.sum("busy_us") / F.lit(seconds * 1e6)).alias("in_flight"),
         (F.sum("waited_us") / F.sum("busy_us")).alias("waiting_share"),
     )
     codes = (
