@@ -147,3 +147,19 @@ def test_which_batches_have_one_shape() -> None:
         assert Shapes().matrix([like, {**like, "price": price}], vocabulary) is None
     for other in ({**like, "city": 1}, {**like, "vip": 1}, {"price": 1}, {**like, "more": 1}):
         assert Shapes().matrix([like, other], vocabulary) is None
+
+
+def test_a_batch_that_differs_in_a_name_that_only_some_have_is_not_of_one_shape() -> None:
+    """Nobody asks for `other`, but somebody does for `vip`, which stands in its place."""
+    vocabulary = vocabulary_of(PLAIN, parse_fields({"vip": {"use": 3, "extra": {"exists": True}}}))
+    rows: list[dict[str, Value]] = [{"price": 1, "other": 1}, {"price": 1, "vip": True}]
+    for batch in (rows, rows[::-1]):
+        assert Shapes().matrix(batch, vocabulary) is None
+
+
+def test_batches_of_many_kinds_leave_few_shapes() -> None:
+    vocabulary, shapes = vocabulary_of(PLAIN), Shapes()
+    for number in range(3 * MAX_SHAPES):
+        assert shapes.matrix([{"price": 1, f"n{number}": 2}] * 2, vocabulary) is not None
+    assert len(shapes._shapes) <= MAX_SHAPES
+    assert len(shapes._seen) <= MAX_SEEN

@@ -75,14 +75,11 @@ class Kind(NamedTuple):
     allowed: frozenset[type]
 
     def pick(self, rows: Sequence[Mapping[str, Value]]) -> list[Any] | None:
-        """Their values, row after row; None if some are missing or of another kind."""
+        """Their values, row after row; None if some are of another kind."""
         if not self.names:
             return []
         each = map(itemgetter(*self.names), rows)
-        try:
-            values = [*(chain.from_iterable(each) if len(self.names) > 1 else each)]
-        except KeyError:
-            return None
+        values = [*(chain.from_iterable(each) if len(self.names) > 1 else each)]
         if [*map(type, values)] == self.usual * len(rows) or self.allowed.issuperset(
             map(type, values)
         ):
@@ -94,7 +91,7 @@ class Shape:
     """Where the values of publications with certain attribute names go."""
 
     __slots__ = (
-        *("_booleans", "_buffer", "_kinds", "_numbers", "_pack", "_size", "_texts", "_types"),
+        *("_booleans", "_buffer", "_kinds", "_numbers", "_pack", "_texts", "_types"),
         "row",
     )
 
@@ -115,7 +112,6 @@ class Shape:
         self._booleans = _picker(booleans, names) if booleans else None
         self._texts = _picker(texts, names)
         self._types = [*map(type, like.values())]
-        self._size = len(names)
         self._kinds = (
             Kind(tuple(numbers), [type(like[name]) for name in numbers], _NUMBERS),
             Kind(tuple(booleans), [bool] * len(booleans), _BOOLEANS),
@@ -125,9 +121,7 @@ class Shape:
     def matrix(
         self, rows: Sequence[Mapping[str, Value]], tokens: Mapping[str, int]
     ) -> npt.NDArray[np.float64] | None:
-        """A row of values for each publication; None if not all of them are for this shape."""
-        if {*map(len, rows)} != {self._size}:
-            return None
+        """A row of values for each publication, all of these names; None if kinds differ."""
         numbers, booleans, texts = (kind.pick(rows) for kind in self._kinds)
         if numbers is None or booleans is None or texts is None:
             return None
@@ -210,10 +204,15 @@ class Shapes:
         self, rows: Sequence[Mapping[str, Value]], vocabulary: Vocabulary
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]] | None:
         """Publications that are all of one shape: their lanes, and a row of values each."""
-        self._keep_up(vocabulary)
         names = tuple(rows[0])
-        self._seen.add(names)  # many at once are worth a shape
-        shape = self._shapes.get(names) or self._new(names, rows[0], vocabulary)
+        # All names, also those that nobody asked for in this shape: somebody may ask for another's.
+        if not all(map(names.__eq__, map(tuple, rows))):
+            return None
+        self._keep_up(vocabulary)
+        shape = self._shapes.get(names)
+        if shape is None:
+            shape = shape_of(rows[0], vocabulary)  # many at once are worth one
+            self._keep(names, shape)
         matrix = None if shape is None else shape.matrix(rows, vocabulary.register.numbers)
         return None if shape is None or matrix is None else (shape.row.lanes, matrix)
 
@@ -231,11 +230,14 @@ class Shapes:
             self._seen.add(names)
             return None
         shape = shape_of(attributes, vocabulary)
+        self._keep(names, shape)
+        return shape
+
+    def _keep(self, names: tuple[str, ...], shape: Shape | None) -> None:
         if shape is not None:
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[names] = shape
-        return shape
 
 
 def shape_of(attributes: Mapping[str, Value], vocabulary: Vocabulary) -> Shape | None:
