@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -15,6 +16,8 @@ from homing.node.supervisor import Child, Supervisor
 from homing.push.tokens import Keyring
 
 PLUGS = ("localfe", "localbe", "cloudfe", "statebe", "taskfe", "taskbe")
+# Below those that the kernel gives to connections: one of these stays free until a node has it.
+PORTS = range(10_000, 32_000)
 # Workers per site: the first is asked for everything and has too few.
 SITES = {"paris": 2, "lyon": 4}
 
@@ -109,11 +112,13 @@ def free_endpoints() -> dict[str, str]:
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody has just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(sock.getsockname()[1]) for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
+    ports: dict[int, None] = {}
+    while len(ports) < count:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports[port] = None
+    return list(ports)
 
 
 def environment() -> dict[str, str]:
