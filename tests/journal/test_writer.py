@@ -266,6 +266,23 @@ def test_a_batch_can_press(faulty: Journal) -> None:
     faulty.close()
 
 
+def test_relief_that_comes_late_does_not_undo_a_newer_pressure(faulty: Journal) -> None:
+    """The thread saw few events waiting; by the time the loop is told, many came."""
+    pressed: list[bool] = []
+    faulty._on_pressure = pressed.append
+    faulty._pressed_at = 10
+    FaultyFile.failure = OSError(errno.EIO, "Input/output error")
+    faulty.append(batch_of(20, []))
+    faulty._relieve()
+    assert pressed == [True]
+    faulty._pressed_at = 100
+    faulty._relieve()
+    faulty._relieve()
+    assert pressed == [True, False]
+    FaultyFile.failure = None
+    faulty.close()
+
+
 def test_payloads_waiting_for_the_disk_are_bounded(
     faulty: Journal, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,12 @@ class Journal:
             self._pressed = True
             self._on_pressure(True)
 
+    def _relieve(self) -> None:
+        """On the loop, as `_press` is: told by the thread, it could undo a pressure that is newer."""
+        if self._pressed and len(self._pending) < self._pressed_at // 2 and self._on_pressure:
+            self._pressed = False
+            self._on_pressure(False)
+
     def _refuse(self, event: Event, why: str) -> bool:
         if type(event) in PROMISES:
             raise DiskFull(why)
@@ -276,9 +282,8 @@ class Journal:
             self._bulk_out += sum(
                 _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
             )
-        if self._pressed and self._on_pressure and len(self._pending) < self._pressed_at // 2:
-            self._pressed = False
-            self._notify(partial(self._on_pressure, False))
+        if self._pressed and len(self._pending) < self._pressed_at // 2:
+            self._notify(self._relieve)
         if self._pending:
             self._bell.set()
         return True
