@@ -266,13 +266,16 @@ def test_a_batch_can_press(faulty: Journal) -> None:
     faulty.close()
 
 
-def test_relief_that_comes_late_does_not_undo_a_newer_pressure(faulty: Journal) -> None:
+def test_relief_that_comes_late_does_not_undo_a_newer_pressure(faulty: Journal, loop: Loop) -> None:
     """The thread saw few events waiting; by the time the loop is told, many came."""
     pressed: list[bool] = []
     faulty._on_pressure = pressed.append
     faulty._pressed_at = 10
     FaultyFile.failure = OSError(errno.EIO, "Input/output error")
-    faulty.append(batch_of(20, []))
+    faulty.append(publication(0))
+    loop.run_until(lambda: bool(faulty.trouble))  # from now on the thread has its hands full
+    with pytest.raises(DiskFull):
+        faulty.append(batch_of(20, []))
     faulty._relieve()
     assert pressed == [True]
     faulty._pressed_at = 100
