@@ -219,10 +219,15 @@ def test_a_batch_is_told_its_first_number_and_lies_in_one_piece(
     assert firsts == [2, 5]
 
 
-def test_a_batch_waits_for_a_disk_in_trouble_and_says_so(faulty: Journal, loop: Loop) -> None:
+def get_into_trouble(faulty: Journal, loop: Loop) -> None:
+    """From now on the thread has its hands full with one event."""
     FaultyFile.failure = OSError(errno.EIO, "Input/output error")
     faulty.append(Delivered(1.0, b"i", b"c"))
     loop.run_until(lambda: bool(faulty.trouble))
+
+
+def test_a_batch_waits_for_a_disk_in_trouble_and_says_so(faulty: Journal, loop: Loop) -> None:
+    get_into_trouble(faulty, loop)
     with pytest.raises(DiskFull):
         faulty.append(batch_of(3, []))
     FaultyFile.failure = None
@@ -234,9 +239,7 @@ def test_a_batch_that_does_not_fit_the_backlog_is_a_gap(
     faulty: Journal, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "BACKLOG_EVENTS", 10)
-    FaultyFile.failure = OSError(errno.EIO, "Input/output error")
-    faulty.append(Delivered(1.0, b"i", b"c"))
-    loop.run_until(lambda: bool(faulty.trouble))
+    get_into_trouble(faulty, loop)
     with pytest.raises(DiskFull, match="behind"):
         faulty.append(batch_of(11, []))
     assert faulty.lost == 11
@@ -271,9 +274,7 @@ def test_relief_that_comes_late_does_not_undo_a_newer_pressure(faulty: Journal, 
     pressed: list[bool] = []
     faulty._on_pressure = pressed.append
     faulty._pressed_at = 10
-    FaultyFile.failure = OSError(errno.EIO, "Input/output error")
-    faulty.append(publication(0))
-    loop.run_until(lambda: bool(faulty.trouble))  # from now on the thread has its hands full
+    get_into_trouble(faulty, loop)
     with pytest.raises(DiskFull):
         faulty.append(batch_of(20, []))
     faulty._relieve()

@@ -1,8 +1,7 @@
-"""Volleys through a real io_uring: everybody gets everything, and who does not is named."""
+"""Volleys, through a real io_uring where there is one: everybody gets everything, or is named."""
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 from array import array
@@ -11,19 +10,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from homing.node.volley import ENTRIES, ROOM, Volley
+from homing.node.volley import ENTRIES, ROOM, OneByOne, Volley, make_volley
 
 Pair = tuple[socket.socket, socket.socket]
 
 
-@pytest.fixture
-def volley() -> Iterator[Volley]:
-    try:
-        volley = Volley()
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EPERM):
-            raise
-        pytest.xfail(f"this kernel gives us no io_uring: {error}")
+@pytest.fixture(params=[OneByOne, make_volley], ids=["one by one", "the best there is"])
+def volley(request: pytest.FixtureRequest) -> Iterator[Volley | OneByOne]:
+    volley: Volley | OneByOne = request.param()
     yield volley
     volley.close()
 
@@ -43,7 +37,7 @@ def fds(pairs: list[Pair]) -> array[int]:
     return array("i", [sender.fileno() for sender, _ in pairs])
 
 
-def test_everybody_gets_every_volley_in_order(volley: Volley, pairs: list[Pair]) -> None:
+def test_everybody_gets_every_volley_in_order(volley: Volley | OneByOne, pairs: list[Pair]) -> None:
     volleys = [b"%d;" % number * number for number in range(20)]
     for data in volleys:
         assert list(volley.send(fds(pairs), data)) == []
@@ -52,7 +46,7 @@ def test_everybody_gets_every_volley_in_order(volley: Volley, pairs: list[Pair])
 
 
 def test_who_takes_less_or_nothing_is_named_and_harms_nobody(
-    volley: Volley, pairs: list[Pair]
+    volley: Volley | OneByOne, pairs: list[Pair]
 ) -> None:
     full, broken, closed, part = 3, ENTRIES - 1, ENTRIES, len(pairs)
     pairs = [*pairs, almost_full()]
@@ -72,16 +66,26 @@ def test_who_takes_less_or_nothing_is_named_and_harms_nobody(
         sock.close()
 
 
-def test_a_ring_that_is_gone_sends_nothing_and_says_so(pairs: list[Pair], volley: Volley) -> None:
-    kept = os.dup(volley._fd)
-    os.close(volley._fd)
-    os.dup2(pairs[0][0].fileno(), volley._fd)  # no ring at all
-    nobody = list(volley.send(fds(pairs[1:]), b"lost"))
-    assert nobody == [(which, 0) for which in range(len(pairs) - 1)]
-    os.dup2(kept, volley._fd)
-    os.close(kept)
+def test_a_ring_that_is_gone_sends_nothing_and_says_so(
+    volley: Volley | OneByOne, pairs: list[Pair]
+) -> None:
+    if isinstance(volley, Volley):  # the other has none to lose
+        kept = os.dup(volley._fd)
+        os.dup2(pairs[0][0].fileno(), volley._fd)  # no ring at all
+        nobody = list(volley.send(fds(pairs[1:]), b"lost"))
+        assert nobody == [(which, 0) for which in range(len(pairs) - 1)]
+        os.dup2(kept, volley._fd)
+        os.close(kept)
     assert list(volley.send(fds(pairs[1:]), b"there")) == []
     assert {receiver.recv(16) for _, receiver in pairs[1:]} == {b"there"}
+
+
+def test_a_kernel_that_refuses_leaves_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Volley:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr("homing.node.volley.Volley", refuse)
+    assert isinstance(make_volley(), OneByOne)
 
 
 def fill(sock: socket.socket) -> None:

@@ -30,7 +30,7 @@ from homing.node.link import Joint, StreamLink
 from homing.node.listener import BACKLOG, Listener, bind
 from homing.node.plug import Plug
 from homing.node.turn import Turn
-from homing.node.volley import Volley
+from homing.node.volley import OneByOne, Volley, make_volley
 from homing.node.wheel import TICK, Wheel
 from homing.ports import Link, Role
 
@@ -97,8 +97,7 @@ class Host:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._next_id = random.getrandbits(32)
-        self._volley: Volley | None = None
-        self._tried_volley = False
+        self._volley: Volley | OneByOne | None = None  # made when it is first asked for
 
     @classmethod
     def configured(cls, node: Node) -> Host:
@@ -202,17 +201,8 @@ class Host:
 
     def together(self, links: Sequence[Link]) -> Joint:
         """Send to all of these links at once from now on."""
-        return Joint(self.turn, cast("Sequence[StreamLink]", links), self._one_volley())
-
-    def _one_volley(self) -> Volley | None:
-        """What writes to many links at once, if the kernel lets us; asked for once."""
-        if self._volley is None and not self._tried_volley:
-            self._tried_volley = True
-            try:
-                self._volley = Volley()
-            except OSError as error:
-                _log.info("no io_uring (%s): every link is written to by itself", error)
-        return self._volley
+        self._volley = self._volley or make_volley()
+        return Joint(self.turn, cast("Sequence[StreamLink]", links), self._volley)
 
     # -- what links ask for -----------------------------------------------------------------
 

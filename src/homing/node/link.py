@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from homing.node.host import Host
     from homing.node.plug import Codec, Deliver, Plug
     from homing.node.turn import Turn
-    from homing.node.volley import Volley
+    from homing.node.volley import OneByOne, Volley
 
 # uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
 FLOOD_BYTES: Final = 256_000
@@ -416,13 +416,13 @@ class Joint:
 
     __slots__ = ("_alone", "_fds", "_links", "_turn", "_volley", "out", "queued")
 
-    def __init__(self, turn: Turn, links: Sequence[StreamLink], volley: Volley | None) -> None:
+    def __init__(self, turn: Turn, links: Sequence[StreamLink], volley: Volley | OneByOne) -> None:
         self.out: list[bytes] = []
         self.queued = 0
         self._turn = turn
         self._links = links
         self._volley = volley
-        self._fds = [-1 if volley is None else link.fileno() for link in links]
+        self._fds = [link.fileno() for link in links]
         self._alone: list[StreamLink] = []
 
     def send(self, message: bytes) -> None:
@@ -467,9 +467,8 @@ class Joint:
                     fds.append(fd)
                 else:
                     link.write(data)
-        if self._volley is not None and direct:
-            for which, taken in self._volley.send(fds, data):
-                direct[which].write(data[taken:])
+        for which, taken in self._volley.send(fds, data):
+            direct[which].write(data[taken:])
 
 
 def by_shape(link: StreamLink) -> Callable[[], asyncio.Protocol]:

@@ -3,7 +3,8 @@
 What the kernel does to send costs the same; the way into it and back, and the loop's own way of
 writing, are paid once for a thousand sockets. Nothing is left under way between calls: every
 send is told not to wait, so it has ended, in whole, in part or not at all, when the call
-returns. Whoever did not take everything is named, and is written to as ever.
+returns. Whoever did not take everything is named, and is written to as ever. Where the kernel has
+no io_uring, or lets us have none, `OneByOne` does the same, a call a socket.
 
     entries   [send, fd, ──┐ , size, …] × ENTRIES     all but fd and size are written once
     bytes     [ data ] ◄───┘                          what all of them point to
@@ -115,6 +116,32 @@ class Volley:
     def close(self) -> None:
         """Give the kernel its memory back."""
         os.close(self._fd)
+
+
+class OneByOne:
+    """What a Volley does, where there is none to be had."""
+
+    def send(self, fds: array[int], data: bytes) -> Iterator[tuple[int, int]]:
+        """As Volley's."""
+        for which, fd in enumerate(fds):
+            try:
+                taken = os.write(fd, data)
+            except OSError:
+                taken = 0
+            if taken < len(data):
+                yield which, taken
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def make_volley() -> Volley | OneByOne:
+    """The better way that this machine has."""
+    try:
+        return Volley()
+    except OSError as error:
+        _log.info("no io_uring (%s): every link is written to by itself", error)
+        return OneByOne()
 
 
 def _call(number: int, *arguments: object) -> int:
