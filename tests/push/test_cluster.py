@@ -196,6 +196,48 @@ def test_a_cluster_loses_a_node_and_nothing_else(tmp_path: Path, serf: bool) -> 
     asyncio.run(a_node_is_killed(tmp_path, serf))
 
 
+async def publish_from(publisher: Publisher, who: int, stop: asyncio.Event) -> int:
+    """Publish until told to stop; how many were accepted."""
+    number = 0
+    while not stop.is_set():
+        await publisher.publish({"who": who, "n": number})
+        number += 1
+        await asyncio.sleep(0.02)
+    return number
+
+
+async def publishers_spread(directory: Path) -> None:
+    """All come to the first node's matcher, which sends half of them to the other."""
+    async with whole_nodes(directory, 2) as cluster, contextlib.AsyncExitStack() as stack:
+        first, second = (node.config.push for node in cluster.nodes)
+        durable = subscriber(second.subscribers, KEY, os.urandom(12).hex())
+        await stack.enter_async_context(durable)
+        await durable.subscribe("n >= 0")
+        publishers = [Publisher(first.publishers, timeout=60.0) for _ in range(4)]
+        for one in publishers:
+            await stack.enter_async_context(one)
+        stop = asyncio.Event()
+        got: list[Push] = []
+        reader = asyncio.create_task(collect(durable, got))
+        writers = [
+            asyncio.create_task(publish_from(one, who, stop)) for who, one in enumerate(publishers)
+        ]
+        stack.callback(reader.cancel)
+        places = [first.publishers, second.publishers]
+        await wait_for(lambda: [one.matcher for one in publishers].count(places[1]) == 2)
+        after = len(got)
+        await wait_for(lambda: len(got) > after + 100)
+        stop.set()
+        counts = await asyncio.gather(*writers)
+        await wait_for(lambda: len(got) >= sum(counts))
+        for who, count in enumerate(counts):
+            assert [one.attrs["n"] for one in got if one.attrs["who"] == who] == list(range(count))
+
+
+def test_publishers_are_spread_over_matchers(tmp_path: Path) -> None:
+    asyncio.run(publishers_spread(tmp_path))
+
+
 async def a_client_moves(directory: Path) -> None:
     async with whole_nodes(directory, 2) as cluster:
         first, second = (node.config.push for node in cluster.nodes)

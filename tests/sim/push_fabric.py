@@ -32,23 +32,25 @@ def node_id(kind: int, number: int) -> bytes:
 
 
 class SimPublisher(Publishing):
-    """Publishes `{"n": number}` at a steady pace; remembers how each ended."""
+    """Publishes `{"n": number}` at a steady pace from a first one; remembers how each ended."""
 
-    def __init__(self, host: SimHost, matchers: list[str], count: int, every: float) -> None:
+    def __init__(
+        self, host: SimHost, matchers: list[str], count: int, every: float, first: int = 0
+    ) -> None:
         super().__init__(host, host.ids, matchers, self._ended)
         self.host = host
         self.results: dict[int, int | HomingError] = {}
         self._numbers: dict[bytes, int] = {}
-        self._count = count
+        self._end = first + count
         self._every = every
-        self._next_number = 0
+        self._next_number = first
         host.later(host.now + 3.0, "publish")
 
     def wake(self, key: Hashable, now: float) -> None:
         if key != "publish":
             super().wake(key, now)
             return
-        if self._next_number < self._count:
+        if self._next_number < self._end:
             attributes = msgspec.json.encode({"n": self._next_number})
             identity = self.publish(attributes, b"payload %d" % self._next_number)
             self._numbers[identity] = self._next_number
@@ -134,9 +136,9 @@ class Fabric:
     def servers(self) -> list[str]:
         return [*self.matchers, *self.dispatchers, *self.connectors]
 
-    def publisher(self, name: str, count: int, every: float) -> None:
+    def publisher(self, name: str, count: int, every: float, first: int = 0) -> None:
         endpoints = [f"{matcher}:7001" for matcher in self.matchers]
-        self.sim.node(name, lambda host: SimPublisher(host, endpoints, count, every))
+        self.sim.node(name, lambda host: SimPublisher(host, endpoints, count, every, first))
 
     def subscriber(self, number: int, connector: int, fields: bytes, durable: bool) -> str:
         return self.wanderer(number, [self.connectors[connector]], fields, durable)
@@ -173,7 +175,7 @@ class Fabric:
 
     def _matcher(self, number: int) -> Callable[[SimHost], Matcher]:
         def make(host: SimHost, port: Port, recovered: Sequence[object]) -> Matcher:
-            return Matcher(
+            matcher = Matcher(
                 port,
                 node_id(1, number),
                 host.clock.wall,
@@ -185,6 +187,8 @@ class Fabric:
                 recovered=recovered,
                 plan=self.plan if number == 0 else None,  # the others hear of it
             )
+            matcher.neighbours.publishers = f"{self.matchers[number]}:7001"
+            return matcher
 
         return lambda host: make(host, host, self._remembered(host, make))
 

@@ -62,6 +62,21 @@ def test_a_long_push_as_recorded() -> None:
     assert typed.encode() == load("packet/long")
 
 
+def test_a_less_busy_matcher_as_recorded() -> None:
+    hello = publish.Hello(elsewhere="127.0.0.1:7101")
+    told = status.Status(b"m-1", rpc_address=b"127.0.0.1:7101", load=3000)
+    first, second = messages(load("packet/elsewhere"))
+    assert (publish.from_matcher(first), status.decode(second)) == (hello, told)
+    assert hello.encode() + told.encode() == load("packet/elsewhere")
+    assert publish.from_publisher(first) == publish.Hello()  # it means nothing the other way
+
+
+def test_a_load_of_another_length_is_malformed() -> None:
+    [message] = messages(packet.encode(packet.STATUS, [(status.LOAD, b"12")], key=(1, b"m-1")))
+    with pytest.raises(Malformed, match="a load is 4 bytes"):
+        status.decode(message)
+
+
 def test_handshake_and_heartbeat_as_recorded() -> None:
     hello = relay.Hello(bytes.fromhex("00000000000000d1"), token=b"secret")
     heartbeat = relay.Heartbeat(0x0005F5E100000000)

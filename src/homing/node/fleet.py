@@ -97,13 +97,15 @@ class Fleet:
 
     def _member(self, nodes: Mapping[str, bytes], endpoints: Mapping[str, str]) -> Member:
         [identity] = set(nodes.values())  # one member has one id
-        reachable = {plug: self._advertised(endpoints[plug]) for plug in PLUGS if plug in endpoints}
+        reachable = {plug: self.advertised(endpoints[plug]) for plug in PLUGS if plug in endpoints}
         epoch = int(SystemClock.wall() * 1000)
         return Member(identity.hex(), identity, frozenset(nodes), reachable, epoch)
 
-    def _advertised(self, endpoint: str) -> str:
+    def advertised(self, endpoint: str) -> str:
+        """Where others reach what listens at an endpoint."""
         where = parse_endpoint(endpoint)
-        return f"{self._settings.advertise or where.host}:{where.port}"
+        host = self._settings.advertise or where.host
+        return f"[{host}]:{where.port}" if ":" in host else f"{host}:{where.port}"
 
     async def _follow(self, serf: SerfMembership) -> None:
         try:

@@ -77,6 +77,12 @@ UNSETTLED = Metric(
 PUBLICATIONS = Metric(
     "homing_push_publications_total", "counter", "publications", "Publications a matcher took."
 )
+SENT_ON = Metric(
+    "homing_push_publishers_sent_on_total",
+    "counter",
+    "publishers",
+    "Publishers a matcher sent to a less busy one.",
+)
 PUBLISH_TIMES = Metric(
     "homing_push_publish_seconds",
     "histogram",
@@ -207,6 +213,7 @@ def _matcher(matcher: Matcher) -> Iterator[Sample]:
     yield Sample(TOLD, (), matcher.neighbours.answers)
     yield Sample(SURVEYS, (), len(matcher.surveys))
     yield Sample(PUBLICATIONS, (), matcher.intake.taken)
+    yield Sample(SENT_ON, (), matcher.intake.balance.sent_on)
     yield Sample(PUBLISH_TIMES, (), matcher.intake.times)
 
 

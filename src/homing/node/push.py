@@ -19,6 +19,7 @@ from pathlib import Path
 
 from homing.clock import SystemClock
 from homing.config import Config
+from homing.endpoint import parse_endpoint
 from homing.ids import IdMaker, parse_node_id
 from homing.node.checkpoint import start_checkpoints
 from homing.node.fleet import Fleet, Roster
@@ -40,6 +41,9 @@ NODE_BOUNDS = Bounds(wait_for_reader=False, backlog=256 << 20, breathe=False)
 hold, several times over."""
 SUBSCRIBER_BOUNDS = Bounds(high_water=64 << 10, low_water=16 << 10, backlog=16 << 20)
 """A subscriber's session decides what happens when it is slow, long before the link does."""
+
+ANYWHERE = ("", "0.0.0.0", "::")
+"""Hosts to listen on that say nothing about where others find us."""
 
 
 class NumberedIndex:
@@ -93,10 +97,10 @@ def start_matcher(
         fleet.watch(partial(_tell_matcher, host, matcher, node))
     start_plan(host, matcher, config.push.plan)
     start_checkpoints(host, matcher, journal_directory(config, "matcher", node.hex()) / CHECKPOINT)
-    return {
-        "publishers": host.listen("publishers", config.push.publishers),
-        "status": host.listen("status", config.push.status),
-    }
+    publishers = host.listen("publishers", config.push.publishers)
+    if config.cluster.advertise or parse_endpoint(publishers).host not in ANYWHERE:
+        matcher.neighbours.publishers = fleet.advertised(publishers)
+    return {"publishers": publishers, "status": host.listen("status", config.push.status)}
 
 
 def _tell_matcher(host: Host, matcher: Matcher, node: bytes, roster: Roster) -> None:

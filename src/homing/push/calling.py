@@ -37,6 +37,11 @@ class Calling(ABC):
         port.connect(self.plug, self._endpoints[0])
         port.later(0.0, BEAT)
 
+    @property
+    def endpoint(self) -> str:
+        """Where it is connected, or tries to be."""
+        return self._endpoints[self._at]
+
     @abstractmethod
     def greet(self, link: Link) -> None:
         """A new link: say who we are, and again what matters."""
@@ -91,7 +96,7 @@ class Calling(ABC):
     def _next(self, now: float) -> None:
         """Nobody answers here: try the next one, in turn."""
         if len(self._endpoints) > 1:
-            self._port.disconnect(self.plug, self._endpoints[self._at])
+            self._port.disconnect(self.plug, self.endpoint)
             self._at = (self._at + 1) % len(self._endpoints)
-            self._port.connect(self.plug, self._endpoints[self._at])
+            self._port.connect(self.plug, self.endpoint)
         self._port.later(now + PATIENCE, NEXT)

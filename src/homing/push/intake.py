@@ -35,6 +35,7 @@ from homing.journal.events import (
 )
 from homing.metrics import Histogram
 from homing.ports import Link
+from homing.push.balance import Balance
 from homing.push.handover import MAX_PUBLICATION
 from homing.push.links import SILENCE
 from homing.push.places import by_connector
@@ -61,12 +62,15 @@ ACKS: Final = "acks"
 class Publisher:
     """What is known of the publisher at the other end of a link."""
 
-    __slots__ = ("assembler", "heard", "welcome")
+    __slots__ = ("assembler", "heard", "published", "rate", "sent_on", "welcome")
 
     def __init__(self, welcome: bool, now: float) -> None:
         self.assembler = Assembler(publish.MESSAGE_ID)
         self.heard = now
         self.welcome = welcome
+        self.published = 0  # since the last beat
+        self.rate = 0.0  # publications a second before that
+        self.sent_on = False  # it was told of a less busy matcher
 
 
 class Taken:
@@ -97,6 +101,7 @@ class Intake:
         self._matcher = matcher
         self._tokens = tuple(tokens)
         self._publishers: dict[Link, Publisher] = {}
+        self.balance = Balance(matcher, self._publishers)
         self._recent: dict[bytes, int] = {}
         self._taking: dict[bytes, Taken] = {}
         self._unsynced: deque[tuple[int, Taken]] = deque()
@@ -116,12 +121,13 @@ class Intake:
         self._publishers.pop(link, None)
         link.state = None
 
-    def look_around(self, now: float) -> None:
-        """Close on publishers that have been silent for too long."""
+    def beat(self, now: float) -> None:
+        """Close on publishers that have been silent for too long; see who publishes how much."""
         for link, publisher in list(self._publishers.items()):
             publisher.assembler.expire(now)
             if now - publisher.heard > SILENCE:
                 self._matcher.hang_up(link, "silent for too long", now)
+        self.balance.beat(now)
 
     def receive(self, link: Link, message: bytes, now: float) -> None:
         publisher: Publisher | None = link.state
@@ -147,13 +153,14 @@ class Intake:
                 identity = typed.message_id
                 if not publisher.welcome:
                     raise Denied("say hello with the publishers' token first")
+                publisher.published += 1
                 self._publish(link, typed, now)
             elif isinstance(typed, publish.Hello):
                 known = [compare_digest(typed.token, token) for token in self._tokens]
                 publisher.welcome = any(known) or not known
                 if not publisher.welcome:
                     raise Denied("wrong token")
-                link.send(publish.Hello().encode())
+                link.send(self.balance.welcome(publisher))
             else:
                 link.send(publish.HEARTBEAT)
         except Refused as error:
@@ -270,6 +277,7 @@ class Intake:
             late |= self._matcher.owed.mark_late(identity, by_connector(taken.places))
         if late:
             self._matcher.neighbours.announce()
+            self.balance.keep()
         for identity, (due, _) in list(self._handed.items()):
             if due > now:
                 self._matcher.port.later(due, ACKS)

@@ -147,7 +147,7 @@ class Matcher(OwingRole):
         self.intake.journaled(number, now)
 
     def beat(self, now: float) -> None:
-        self.intake.look_around(now)
+        self.intake.beat(now)
         self.neighbours.beat(now)
         for connector in self.table.connectors:
             self._seen.setdefault(connector, now)

@@ -41,13 +41,15 @@ SWEEP: Final = "sweep"
 class Neighbour:
     """Another matcher: the links to it, what it says it holds, what it was asked."""
 
-    __slots__ = ("asked", "holds", "late", "links")
+    __slots__ = ("asked", "holds", "late", "links", "load", "publishers")
 
     def __init__(self) -> None:
         self.links: list[Link] = []
         self.holds: set[tuple[bytes, Tile]] = set()
         self.late: set[bytes] = set()  # connectors
         self.asked = 0  # questions under way: the least asked is asked next
+        self.load = 0.0  # publications a second that it takes
+        self.publishers = ""  # where it takes them; empty: not told
 
 
 class Neighbours:
@@ -63,6 +65,7 @@ class Neighbours:
         self.ring = Ring([self._me])
         self._first: dict[bytes, dict[str, float]] = {}  # connector -> who goes first, until when
         self._begun = False
+        self.publishers = ""  # where publishers reach us, once that is known
         self.answers = 0  # questions ever answered, for the metrics
 
     # Links
@@ -128,6 +131,11 @@ class Neighbours:
         others = self._others
         return min(names, key=lambda name: (others[name].asked, name)) if names else None
 
+    def least_busy(self) -> Neighbour | None:
+        """The matcher that takes the fewest publications, of those that can take more."""
+        able = [one for one in self._others.values() if one.publishers and one.holds]
+        return min(able, key=lambda one: one.load, default=None)
+
     def send(self, name: str, message: bytes) -> None:
         """Ask a matcher something."""
         neighbour = self._others[name]
@@ -152,6 +160,8 @@ class Neighbours:
         moved = self.ring.learn(told)
         neighbour = self._others[name]
         neighbour.late = set(node_ids(told.late))
+        neighbour.load = told.load
+        neighbour.publishers = told.rpc_address.decode("utf-8", "replace")
         self._back(name, neighbour.late)
         holds = {(plan, tile) for plan, tiles in told.holdings.items() for tile in tiles}
         self._hear(name, holds, neighbour.holds)
@@ -252,11 +262,13 @@ class Neighbours:
         return status.Status(
             name,
             self._address,
+            self.publishers.encode(),
             vnodes=vnode_hashes(name),
             holdings={share.name: sorted(share.held) for share in table.shares},
             plan=dump_plan(newest) if plan and newest != EVERYWHERE else b"",
             connectors=b"".join(table.connectors),
             late=b"".join(self._matcher.owed.late),
+            load=round(self._matcher.intake.balance.load),
         ).encode()
 
 

@@ -35,7 +35,10 @@ class Publisher:
     def __init__(
         self, *matchers: str, token: str = "", timeout: float | None = 30.0, window: int = 4096
     ) -> None:
-        """`matchers`: any of them, then in turn. `window`: under way before `publish` waits."""
+        """`matchers`: any of them, then in turn or where a busy one says that there is less to do.
+
+        `window`: under way before `publish` waits.
+        """
         start = secrets.randbelow(max(1, len(matchers)))  # many publishers spread out
         self._matchers: Sequence[str] = (*matchers[start:], *matchers[:start]) or (DEFAULT_MATCHER,)
         self._token = token.encode()
@@ -47,6 +50,11 @@ class Publisher:
         self._timer: asyncio.TimerHandle | None = None
         self._moorings: Moorings | None = None
         self._role: Publishing | None = None
+
+    @property
+    def matcher(self) -> str:
+        """The matcher it publishes at; one that is busy may send it to another."""
+        return self._matchers[0] if self._role is None else self._role.endpoint
 
     async def __aenter__(self) -> Publisher:
         self._open()

@@ -2,16 +2,21 @@
 
 Publications are pipelined and kept until acknowledged; on a new link, to the same matcher
 or the next of the list, all that are open go out again in order, under the same ids.
+
+A matcher may tell of one that has less to do. Then that one is dialled; once it is there new publications
+wait until those under way are acknowledged, and go there: so their order holds. Should that not succeed
+within PATIENCE seconds, all stays as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
-from homing.errors import HomingError, QueueFull, Refused
+from homing.endpoint import parse_endpoint
+from homing.errors import ConfigError, HomingError, QueueFull, Refused
 from homing.ports import Link, Port
-from homing.push.calling import Calling
+from homing.push.calling import PATIENCE, Calling
 from homing.push.links import HEARTBEAT, SILENCE
 from homing.wire import publish
 from homing.wire.assembly import Assembler
@@ -21,6 +26,9 @@ MAX_OPEN: Final = 65_536
 """Publications not acknowledged: a second of the fastest publisher."""
 MAX_OPEN_BYTES: Final = 256 << 20
 """The same in bytes."""
+REST: Final = 30.0
+"""Seconds between two moves: matchers need some beats to see what the last one did."""
+STAY: Final = "stay"
 
 Outcome = Callable[[bytes, int | HomingError], None]
 
@@ -49,6 +57,12 @@ class Publishing(Calling):
         self._assembler = Assembler(publish.MESSAGE_ID)
         self._open: dict[bytes, bytes] = {}
         self._bytes = 0
+        self._given = self._endpoints
+        self._bound = ""  # the matcher that we are on the way to
+        self._there: Link | None = None  # to it
+        self._held: list[bytes] | None = None  # what shall go there, once it is there
+        self._rested = 0.0  # when the next move may begin
+        self.moves = 0
 
     def __len__(self) -> int:
         """Publications not acknowledged yet."""
@@ -73,7 +87,9 @@ class Publishing(Calling):
         image = publish.Publish(attributes, payload, identity).encode()
         self._open[identity] = image
         self._bytes += len(image)
-        if self._link is not None:
+        if self._held is not None:
+            self._held.append(image)
+        elif self._link is not None:
             self._link.send(image)
         return identity
 
@@ -87,12 +103,15 @@ class Publishing(Calling):
 
     def take(self, message: bytes, now: float) -> None:
         for one in self._assembler.receive(message, now):
-            self._one(one)
+            self._one(one, now)
+        self._go_if_free(now)
 
-    def _one(self, message: Message) -> None:
+    def _one(self, message: Message, now: float) -> None:
         typed = publish.from_matcher(message)
         if isinstance(typed, publish.Accepted):
             self._settle(typed.message_id, typed.matched)
+        elif isinstance(typed, publish.Hello):
+            self._told(typed.elsewhere, now)
         elif isinstance(typed, publish.Refusal):
             error = Refused.from_reason(typed.reason)
             if typed.message_id:
@@ -106,3 +125,74 @@ class Publishing(Calling):
         if image is not None:
             self._bytes -= len(image)
             self._outcome(identity, result)
+
+    # To a matcher that has less to do
+
+    def opened(self, link: Link, now: float) -> None:
+        if self._bound and self._link is not None:
+            self._there = link
+            self._held = []
+            self._go_if_free(now)
+        else:
+            super().opened(link, now)
+
+    def closed(self, link: Link, now: float) -> None:
+        if link is self._there:
+            self._stay(now)
+            return
+        lost = link is self._link
+        super().closed(link, now)
+        if lost and self._bound:  # nothing to wait for any more
+            self._go(now)
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key == STAY:
+            self._stay(now)
+        else:
+            super().wake(key, now)
+
+    def _told(self, elsewhere: str, now: float) -> None:
+        """The matcher says where there is less to do, or that it has thought better of it."""
+        if self._bound and not elsewhere:
+            self._stay(now)
+        elif elsewhere and not self._bound and now >= self._rested:
+            try:
+                where = parse_endpoint(elsewhere)
+            except ConfigError:
+                return  # it knows no better
+            same = [one for one in self._given if parse_endpoint(one) == where]
+            bound = same[0] if same else elsewhere
+            if bound != self.endpoint:
+                self._bound = bound
+                self._port.connect(self.plug, bound)
+                self._port.later(now + PATIENCE, STAY)
+
+    def _go_if_free(self, now: float) -> None:
+        """All that was sent to the old matcher is acknowledged."""
+        if self._held is not None and len(self._open) == len(self._held):
+            self._go(now)
+
+    def _go(self, now: float) -> None:
+        self._port.disconnect(self.plug, self.endpoint)
+        there, bound = self._there, self._bound
+        self._endpoints = self._given if bound in self._given else (*self._given, bound)
+        self._at = self._endpoints.index(bound)
+        self._end_move(now)
+        self.moves += 1
+        if there is not None:
+            super().opened(there, now)
+
+    def _stay(self, now: float) -> None:
+        if not self._bound:
+            return
+        self._port.disconnect(self.plug, self._bound)
+        held = self._held or ()
+        self._end_move(now)
+        if self._link is not None:
+            for image in held:
+                self._link.send(image)
+
+    def _end_move(self, now: float) -> None:
+        self._bound, self._there, self._held = "", None, None
+        self._rested = now + REST
+        self._port.cancel(STAY)

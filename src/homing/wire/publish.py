@@ -16,17 +16,24 @@ PAYLOAD: Final = 2
 MESSAGE_ID: Final = 3
 TOKEN: Final = 4
 COUNT: Final = 5
+ELSEWHERE: Final = 7
 
 COUNT_BYTES: Final = 4
 
 
 class Hello(Struct, frozen=True):
-    """The publisher's handshake; the matcher answers with one without a token."""
+    """The publisher's handshake; the matcher answers with one without a token.
+
+    `elsewhere`: the endpoint of a matcher that has less to do. A later hello of a matcher says it anew, or
+    no more.
+    """
 
     token: bytes = b""
+    elsewhere: str = ""
 
     def encode(self) -> bytes:
-        return packet.encode(packet.HANDSHAKE, [(TOKEN, self.token)] if self.token else ())
+        items = ((TOKEN, self.token), (ELSEWHERE, self.elsewhere.encode()))
+        return packet.encode(packet.HANDSHAKE, [item for item in items if item[1]])
 
 
 class Publish(Struct, frozen=True):
@@ -97,7 +104,8 @@ def from_matcher(message: Message) -> FromMatcher:
         reason = items.get(packet.REASON, b"").decode("utf-8", "replace")
         return Refusal(message_id(message), reason)
     if message.command == packet.HANDSHAKE:
-        return Hello(items.get(TOKEN, b""))
+        elsewhere = items.get(ELSEWHERE, b"").decode("utf-8", "replace")
+        return Hello(items.get(TOKEN, b""), elsewhere)
     if message.command == packet.HEARTBEAT:
         return None
     raise Malformed(f"command {message.command} has no meaning from a matcher")

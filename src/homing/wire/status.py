@@ -2,7 +2,8 @@
 
 homing adds what a matcher holds: 7 the placement plans it follows, each with the tiles of it that
 it can answer for; 8 a plan as JSON, for a matcher that has none so new; 9 the connectors of
-which it knows; 10 those that it owes something for so long that publishers were told it is safe.
+which it knows; 10 those that it owes something for so long that publishers were told it is safe; 11
+how many publications a second it takes. The RPC address is where it takes them.
 Others skip these.
 """
 
@@ -28,11 +29,15 @@ HOLDINGS: Final = 7
 PLAN: Final = 8
 CONNECTORS: Final = 9
 LATE: Final = 10
+LOAD: Final = 11
 
 HASH_BYTES: Final = 20
 """A virtual node's place on the ring is a SHA-1."""
 MAX_HOLDINGS: Final = 8
 """Plans in one status: a matcher follows two at most."""
+
+MAX_LOAD: Final = 0xFFFFFFFF
+"""Publications a second, as four bytes hold them."""
 
 _COUNT = Layout(">I")
 
@@ -50,6 +55,7 @@ class Status(Struct, frozen=True):
     plan: bytes = b""
     connectors: bytes = b""
     late: bytes = b""
+    load: int = 0
 
     def encode(self) -> bytes:
         items = [
@@ -61,7 +67,8 @@ class Status(Struct, frozen=True):
         ]
         if self.holdings:
             items.append((HOLDINGS, b"".join(map(_holding, self.holdings.items()))))
-        added = ((PLAN, self.plan), (CONNECTORS, self.connectors), (LATE, self.late))
+        load = _COUNT.pack(min(self.load, MAX_LOAD)) if self.load else b""
+        added = ((PLAN, self.plan), (CONNECTORS, self.connectors), (LATE, self.late), (LOAD, load))
         items += [item for item in added if item[1]]
         return packet.encode(packet.STATUS, items, key=(HOSTNAME, self.hostname))
 
@@ -89,6 +96,7 @@ def decode(message: Message) -> Status:
         items.get(PLAN, b""),
         _connectors(items.get(CONNECTORS, b"")),
         _connectors(items.get(LATE, b"")),
+        _load(items.get(LOAD, bytes(_COUNT.size))),
     )
 
 
@@ -118,3 +126,9 @@ def _connectors(data: bytes) -> bytes:
     if len(data) % NODE_ID_BYTES:
         raise Malformed(f"connector ids are {NODE_ID_BYTES} bytes each, got {len(data)}")
     return data
+
+
+def _load(data: bytes) -> int:
+    if len(data) != _COUNT.size:
+        raise Malformed(f"a load is {_COUNT.size} bytes, got {len(data)}")
+    return int.from_bytes(data, "big")
