@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from homing.push.neighbours import GRACE, PLACE
+from homing.push.neighbours import PLACE
 from homing.push.placement import Cut, Plan, Tree, dump_plan, name_of
+from homing.push.precedence import GRACE
 from homing.push.ring import vnode_hashes
 from homing.push.surveys import MAX_BYTES, PATIENCE
 from homing.testing import RecordingLink

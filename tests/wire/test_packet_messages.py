@@ -64,16 +64,18 @@ def test_a_long_push_as_recorded() -> None:
 
 def test_a_less_busy_matcher_as_recorded() -> None:
     hello = publish.Hello(elsewhere="127.0.0.1:7101")
-    told = status.Status(b"m-1", rpc_address=b"127.0.0.1:7101", load=3000)
+    waits = [(b"conn0001", b"match002".hex())]
+    told = status.Status(b"m-1", rpc_address=b"127.0.0.1:7101", load=3000, waits=waits)
     first, second = messages(load("packet/elsewhere"))
     assert (publish.from_matcher(first), status.decode(second)) == (hello, told)
     assert hello.encode() + told.encode() == load("packet/elsewhere")
     assert publish.from_publisher(first) == publish.Hello()  # it means nothing the other way
 
 
-def test_a_load_of_another_length_is_malformed() -> None:
-    [message] = messages(packet.encode(packet.STATUS, [(status.LOAD, b"12")], key=(1, b"m-1")))
-    with pytest.raises(Malformed, match="a load is 4 bytes"):
+@pytest.mark.parametrize("item", [status.LOAD, status.WAITS])
+def test_a_load_or_wait_of_another_length_is_malformed(item: int) -> None:
+    [message] = messages(packet.encode(packet.STATUS, [(item, b"12")], key=(1, b"m-1")))
+    with pytest.raises(Malformed, match="bytes"):
         status.decode(message)
 
 

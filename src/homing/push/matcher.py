@@ -262,7 +262,7 @@ class Matcher(OwingRole):
 
     def _must_wait(self, connector: bytes) -> bool:
         """A matcher that is gone owes this connector something older: it goes first."""
-        waits = self.neighbours.goes_first(connector, self._now)
+        waits = self.neighbours.precedence.must_wait(connector, self._now)
         if waits:
             self.port.later(self._now + RETRY, connector)
         return waits

@@ -5,14 +5,12 @@ for, the newest plan they know. A link that opens or closes changes the ring at 
 asked follows within a round trip. Shares move slowly: only when the ring has been at rest for
 STEADY seconds does anybody stand in for a matcher that is gone, so a restart moves nothing.
 
-A matcher also tells which connectors are late: owed publications that their publishers believe
-safe. If it dies its publishers go on elsewhere; whoever owes such a connector something now waits
-until the other is back and has caught up, or GRACE seconds, so that order holds.
+They also tell which connectors are late, and for whom they wait there (homing.push.precedence), how busy they are
+and where publishers find them (homing.push.balance).
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 from homing.errors import Malformed, SubscriptionError
@@ -20,6 +18,7 @@ from homing.ids import NODE_ID_BYTES
 from homing.ports import Link
 from homing.push.links import Peer
 from homing.push.placement import EVERYWHERE, Plan, Tile, dump_plan, load_plan
+from homing.push.precedence import Precedence
 from homing.push.ring import Ring, vnode_hashes
 from homing.push.subscription import parse_attributes
 from homing.wire import inquiry, relay, status
@@ -32,8 +31,6 @@ STEADY: Final = 3.0
 """Seconds the ring must be at rest before shares move: longer than a restart takes."""
 SWEEP_PAUSE: Final = 0.01
 """Between two goes at dropping what was given up."""
-GRACE: Final = 30.0
-"""How long a matcher that is gone goes first: longer than it takes to be started again."""
 PLACE: Final = "place"
 SWEEP: Final = "sweep"
 
@@ -63,7 +60,7 @@ class Neighbours:
         self._others: dict[str, Neighbour] = {}
         self._told: dict[tuple[bytes, Tile], set[str]] = {}
         self.ring = Ring([self._me])
-        self._first: dict[bytes, dict[str, float]] = {}  # connector -> who goes first, until when
+        self.precedence = Precedence(self._me)
         self._begun = False
         self.publishers = ""  # where publishers reach us, once that is known
         self.answers = 0  # questions ever answered, for the metrics
@@ -86,8 +83,8 @@ class Neighbours:
         neighbour.links.remove(link)
         if not neighbour.links:
             del self._others[name]
+            self.precedence.lost(name, neighbour.late, now)
             for connector in neighbour.late:
-                self._first.setdefault(connector, {})[name] = now + GRACE
                 self._matcher.stall(connector, now)
             self._hear(name, set(), neighbour.holds)
             if self.ring.forget(name.encode()):
@@ -162,7 +159,7 @@ class Neighbours:
         neighbour.late = set(node_ids(told.late))
         neighbour.load = told.load
         neighbour.publishers = told.rpc_address.decode("utf-8", "replace")
-        self._back(name, neighbour.late)
+        self.precedence.heard(name, neighbour.late, told.waits)
         holds = {(plan, tile) for plan, tiles in told.holdings.items() for tile in tiles}
         self._hear(name, holds, neighbour.holds)
         if told.plan:
@@ -174,27 +171,6 @@ class Neighbours:
             self._ring_changed(now)
         self.review(now)
         self._matcher.surveys.look(now)
-
-    def goes_first(self, connector: bytes, now: float) -> bool:
-        """Whether another matcher must be given time to hand over what it owes."""
-        waiting = self._first.get(connector)
-        if waiting is None:
-            return False
-        for name in [name for name, until in waiting.items() if until <= now]:
-            del waiting[name]
-        if not waiting:
-            del self._first[connector]
-        return bool(waiting)
-
-    def _back(self, name: str, late: set[bytes]) -> None:
-        """A matcher that goes first is there: for as long as it is late, then no more."""
-        for connector, waiting in list(self._first.items()):
-            if name in waiting and connector in late:
-                waiting[name] = math.inf
-            else:
-                waiting.pop(name, None)
-            if not waiting:
-                del self._first[connector]
 
     def _hear(
         self, name: str, holds: set[tuple[bytes, Tile]], before: set[tuple[bytes, Tile]]
@@ -269,6 +245,7 @@ class Neighbours:
             connectors=b"".join(table.connectors),
             late=b"".join(self._matcher.owed.late),
             load=round(self._matcher.intake.balance.load),
+            waits=self.precedence.waits(),
         ).encode()
 
 

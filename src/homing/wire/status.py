@@ -3,7 +3,8 @@
 homing adds what a matcher holds: 7 the placement plans it follows, each with the tiles of it that
 it can answer for; 8 a plan as JSON, for a matcher that has none so new; 9 the connectors of
 which it knows; 10 those that it owes something for so long that publishers were told it is safe; 11
-how many publications a second it takes. The RPC address is where it takes them.
+how many publications a second it takes; 12 for whom it waits at which connectors. The RPC address is where it
+takes publications.
 Others skip these.
 """
 
@@ -30,6 +31,7 @@ PLAN: Final = 8
 CONNECTORS: Final = 9
 LATE: Final = 10
 LOAD: Final = 11
+WAITS: Final = 12
 
 HASH_BYTES: Final = 20
 """A virtual node's place on the ring is a SHA-1."""
@@ -38,6 +40,9 @@ MAX_HOLDINGS: Final = 8
 
 MAX_LOAD: Final = 0xFFFFFFFF
 """Publications a second, as four bytes hold them."""
+
+Wait = tuple[bytes, str]
+"""A connector, and the name of the matcher that goes first there."""
 
 _COUNT = Layout(">I")
 
@@ -56,6 +61,7 @@ class Status(Struct, frozen=True):
     connectors: bytes = b""
     late: bytes = b""
     load: int = 0
+    waits: list[Wait] = []
 
     def encode(self) -> bytes:
         items = [
@@ -68,7 +74,9 @@ class Status(Struct, frozen=True):
         if self.holdings:
             items.append((HOLDINGS, b"".join(map(_holding, self.holdings.items()))))
         load = _COUNT.pack(min(self.load, MAX_LOAD)) if self.load else b""
-        added = ((PLAN, self.plan), (CONNECTORS, self.connectors), (LATE, self.late), (LOAD, load))
+        waits = b"".join([connector + bytes.fromhex(name) for connector, name in self.waits])
+        added = [(PLAN, self.plan), (CONNECTORS, self.connectors), (LATE, self.late)]
+        added += [(LOAD, load), (WAITS, waits)]
         items += [item for item in added if item[1]]
         return packet.encode(packet.STATUS, items, key=(HOSTNAME, self.hostname))
 
@@ -97,6 +105,7 @@ def decode(message: Message) -> Status:
         _connectors(items.get(CONNECTORS, b"")),
         _connectors(items.get(LATE, b"")),
         _load(items.get(LOAD, bytes(_COUNT.size))),
+        _waits(items.get(WAITS, b"")),
     )
 
 
@@ -132,3 +141,11 @@ def _load(data: bytes) -> int:
     if len(data) != _COUNT.size:
         raise Malformed(f"a load is {_COUNT.size} bytes, got {len(data)}")
     return int.from_bytes(data, "big")
+
+
+def _waits(data: bytes) -> list[Wait]:
+    """Pairs of a connector's id and a matcher's."""
+    if len(data) % (2 * NODE_ID_BYTES):
+        raise Malformed(f"waits are {2 * NODE_ID_BYTES} bytes each, got {len(data)}")
+    ids = [data[at : at + NODE_ID_BYTES] for at in range(0, len(data), NODE_ID_BYTES)]
+    return [(connector, name.hex()) for connector, name in zip(ids[::2], ids[1::2], strict=True)]

@@ -1,0 +1,79 @@
+"""Which matcher goes first at a connector, so that order holds when publishers change matchers. Pure.
+
+A matcher tells the others which connectors are *late*: owed publications that their publishers believe
+safe. If it is lost its publishers go on elsewhere; whoever owes such a connector something then waits
+until the lost one is back and has caught up, or GRACE seconds.
+
+A broken link loses two matchers to each other, and both may be late. So each also tells for whom it
+waits, and of those who wait for each other, round any number of corners, the first by name goes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from homing.wire.status import Wait
+
+GRACE: Final = 30.0
+"""How long a matcher that is gone goes first: longer than it takes to be started again."""
+MAX_WAITS: Final = 32_768
+"""At once: three matchers lost, each late at all connectors there can be. All are told, in half of what a
+message holds; beyond it nobody is waited for."""
+
+
+class Precedence:
+    """For whom we wait at which connectors, and for whom the others do."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+        self._first: dict[bytes, dict[str, float]] = {}  # connector -> who goes first, until when
+        self._others: dict[str, set[Wait]] = {}  # of those that are late
+
+    def lost(self, name: str, late: Iterable[bytes], now: float) -> None:
+        """A matcher is gone that was late at these connectors."""
+        self._others.pop(name, None)
+        room = MAX_WAITS - len(self.waits())
+        for connector in list(late)[:room]:
+            self._first.setdefault(connector, {})[name] = now + GRACE
+
+    def heard(self, name: str, late: set[bytes], waits: Iterable[Wait]) -> None:
+        """A matcher is there: it goes first for as long as it is late, then no more."""
+        self._others[name] = {wait for wait in waits if wait[0] in late}
+        for connector, waiting in list(self._first.items()):
+            if name in waiting and connector in late:
+                waiting[name] = math.inf
+            else:
+                waiting.pop(name, None)
+            if not waiting:
+                del self._first[connector]
+
+    def must_wait(self, connector: bytes, now: float) -> bool:
+        """Whether another matcher must be given time to hand over what it owes."""
+        waiting = self._first.get(connector)
+        if waiting is None:
+            return False
+        for name in [name for name, until in waiting.items() if until <= now]:
+            del waiting[name]
+        if not waiting:
+            del self._first[connector]
+            return False
+        ahead = self._beyond(connector, waiting)
+        circle = {name for name in ahead if self._me in self._beyond(connector, [name])}
+        return not circle.issuperset(waiting) or min(circle) < self._me
+
+    def waits(self) -> list[Wait]:
+        """What the others are told."""
+        return [(connector, name) for connector, first in self._first.items() for name in first]
+
+    def _beyond(self, connector: bytes, names: Iterable[str]) -> set[str]:
+        """These matchers, and all that they wait for, as they say: directly or because those wait."""
+        found = set(names)
+        open_ends = list(found)
+        while open_ends:
+            waits = self._others.get(open_ends.pop(), ())
+            fresh = {other for where, other in waits if where == connector} - found
+            found |= fresh
+            open_ends += fresh
+        return found
