@@ -119,6 +119,14 @@ class Service(Struct, frozen=True, kw_only=True):
     state_interval: Annotated[
         float, seconds("capacity is told to peers on change, but no oftener than this", 0.001, 60)
     ] = 0.05
+    look_out: Annotated[
+        float,
+        seconds(
+            "look for the next message before sleeping, where that has paid: waking costs more",
+            0,
+            0.1,
+        ),
+    ] = 0.0001
     routers: Annotated[
         int, count("router processes; 0 routes in the broker's own process", 0, 256)
     ] = 0

@@ -82,6 +82,7 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     keyring = Keyring.load(config.security)
     peers = parse_peers(service.peers)
     limits = Limits(message=service.max_message + ENVELOPE_ROOM)
+    host.look_out(service.look_out)
     _add_plugs(host, config, keyring, peers, limits)
     routers = Routers(host, config, limits) if service.routers else None
     if config.journal.enabled:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ from homing.node.dial import Dial
 from homing.node.endpoint import parse_endpoint
 from homing.node.link import Joint, StreamLink
 from homing.node.listener import BACKLOG, Listener, bind
+from homing.node.lookout import Lookout
 from homing.node.plug import Plug
 from homing.node.turn import Turn
 from homing.node.volley import OneByOne, Volley, make_volley
@@ -108,6 +110,12 @@ class Host:
         )
 
     # -- setting up -------------------------------------------------------------------------
+
+    def look_out(self, moment: float) -> None:
+        """Look for more for so many seconds before sleeping; before there are links."""
+        if moment > 0 and (os.cpu_count() or 1) > 1:  # with one, whoever sends more needs it
+            lookout = Lookout(self.loop.call_soon, self.now, os.sched_yield, moment)
+            self.turn = Turn(lookout.call_soon)
 
     def add(self, plug: Plug) -> None:
         """Make a plug known under its name."""
