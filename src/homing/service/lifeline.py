@@ -65,6 +65,8 @@ class Lifeline:
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Event = asyncio.Event()
         self._tried: dict[Endpoint, str] = {}
+        self._leaving = False
+        self._sent_away = False
 
     # -- what the owner calls ---------------------------------------------------------------
 
@@ -104,11 +106,21 @@ class Lifeline:
         self.stream.write(self.stream.codec.ping())
         return True
 
-    def drop(self, reason: str) -> None:
-        """Give the present connection up and dial a new one."""
+    def drop(self, reason: str, *, sent_away: bool = False) -> None:
+        """Give the present connection up and dial a new one.
+
+        Who is `sent_away` again and again comes back ever later.
+        """
         if self.stream is not None:
+            self._sent_away = sent_away
             self.stream.fail(LinkError(reason))
             self.stream.abort()
+
+    def leave(self, reason: str) -> None:
+        """Go to the next endpoint, if there is another."""
+        if len(self._endpoints) > 1 and self.stream is not None:
+            self._leaving = True
+            self.drop(reason)
 
     async def close(self) -> None:
         """Send what is queued, hang up, dial no more."""
@@ -149,7 +161,9 @@ class Lifeline:
             except (OSError, HomingError) as error:
                 self._note(endpoint, why_unreachable(error))
             else:
-                pauses.reset()
+                if not self._sent_away:
+                    pauses.reset()
+                self._sent_away = False
                 self._tried.clear()
                 self.stream = stream
                 self._owner.opened()
@@ -157,7 +171,9 @@ class Lifeline:
                 self.stream = None
                 self._room.set()
                 self._owner.lost(reason)
-                turn -= 1  # the one that worked is tried first
+                if not self._leaving:
+                    turn -= 1  # the one that worked is tried first
+                self._leaving = False
             await asyncio.sleep(pauses.pause())
 
     def _note(self, endpoint: Endpoint, said: str) -> None:
