@@ -22,11 +22,9 @@ from homing.errors import (
     NoService,
     QueueFull,
     RequestTimeout,
-    ShuttingDown,
     Unavailable,
 )
 from homing.service.asking import MAX_UNREAD, Plan, Streamed
-from homing.service.switch import Broker
 from homing.wire.curve import CurveClient, CurveServer, new_keys
 from homing.wire.frames import pack
 from homing.wire.mechanisms import PlainClient, PlainServer
@@ -490,28 +488,3 @@ def test_the_sdk_needs_nothing_of_a_server() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert loaded.stdout.split() == []
-
-
-@pytest.mark.parametrize("mapped", [False, True])
-@on_loop
-async def test_a_broker_that_shuts_down_is_left_for_another(mapped: bool) -> None:
-    async with (
-        broker() as leaving,
-        broker() as staying,
-        serving(sample_worker(leaving.localbe)),
-        serving(sample_worker(staying.localbe)),
-        homing.Client([leaving.localfe, staying.localfe], timeout=10.0) as client,
-    ):
-        slow = asyncio.create_task(client.request("wait", 0.3))
-        await client.request("echo", b"x")
-        assert isinstance(leaving.host.role, Broker)
-        leaving.host.role.drain(leaving.host.now())
-        with pytest.raises(ShuttingDown):
-            await client.request("echo", b"x")
-        assert await slow == b"0.3"  # what it owed us was waited for
-        if mapped:
-            got = [one async for one in client.map("echo", [b"y"] * 9, retries=5)]
-            assert got == [b"y"] * 9
-        else:
-            assert await client.request("echo", b"y", retries=5) == b"y"
-        await eventually(lambda: not leaving.host.plugs["localfe"].links)
