@@ -68,8 +68,8 @@ def fields_of(text: str | None) -> Fields | None:
         found = _ranges.decode(text or "")
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         with suppress(SubscriptionError):
-            if can_match(fields := parse_fields(text or "")):
-                return fields
+            if can_match(parsed := parse_fields(text or "")):
+                return parsed
         return None
     # Their number was limited by type and each is one span: only whether it is empty is left.
     fields: Fields = {}
