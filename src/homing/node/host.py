@@ -184,7 +184,8 @@ class Host:
 
     def durable(self, number: int) -> None:
         """Every event up to this number is durable: what a journal calls, on the loop."""
-        self._call(self.role.journaled, number)
+        if hasattr(self, "_role"):  # a start that fails has a journal before it has a role
+            self._call(self.role.journaled, number)
 
     def press(self, on: bool) -> None:
         """The journal's disk is behind, or has caught up."""
