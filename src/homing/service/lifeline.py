@@ -29,6 +29,8 @@ _log = logging.getLogger("homing.lifeline")
 CONNECT_TIMEOUT = 5.0
 # Seconds that the last bytes may take once we hang up.
 LINGER = 5.0
+# Seconds within which a broker sends away whom it never took; one that ends was of use before.
+AT_ONCE = 1.0
 # What may wait, in a turn or in the transport, before senders are asked to wait.
 HIGH_WATER = 1 << 20
 
@@ -67,6 +69,7 @@ class Lifeline:
         self._tried: dict[Endpoint, str] = {}
         self._leaving = False
         self._sent_away = False
+        self._opened = 0.0
 
     # -- what the owner calls ---------------------------------------------------------------
 
@@ -109,10 +112,11 @@ class Lifeline:
     def drop(self, reason: str, *, sent_away: bool = False) -> None:
         """Give the present connection up and dial a new one.
 
-        Who is `sent_away` again and again comes back ever later.
+        Who is `sent_away` at once, again and again, comes back ever later.
         """
         if self.stream is not None:
-            self._sent_away = sent_away
+            lasted = asyncio.get_running_loop().time() - self._opened
+            self._sent_away = sent_away and lasted < AT_ONCE
             self.stream.fail(LinkError(reason))
             self.stream.abort()
 
@@ -166,6 +170,7 @@ class Lifeline:
                 self._sent_away = False
                 self._tried.clear()
                 self.stream = stream
+                self._opened = asyncio.get_running_loop().time()
                 self._owner.opened()
                 reason = await asyncio.shield(stream.over)
                 self.stream = None
