@@ -68,6 +68,27 @@ def test_the_broker_is_down(run: Run) -> None:
         plain(told)
 
 
+def test_the_matcher_is_down(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "many.jsonl").write_text('{"attrs": {"a": 1}}\n')
+    for words in (["price=1"], ["--from", "many.jsonl"]):
+        code, told = run("publish", *words, "--to", "127.0.0.1:1", "--timeout", "0.5")
+        assert (code, "no matcher answers at 127.0.0.1:1" in told) == (69, True)
+        plain(told)
+
+
+def test_there_is_no_such_journal(run: Run) -> None:
+    for words in (["cat"], ["verify"], ["stats"]):
+        code, told = run("journal", *words, "nowhere")
+        assert (code, "nowhere" in told) == (66, True)
+
+
+def test_the_plan_is_not_there(run: Run) -> None:
+    """The journal is open by then, and told of: nobody is there yet to hear it."""
+    code, told = run("matcher", "--plan", "none.json", "--set", "push.publishers=127.0.0.1:0")
+    assert (code, "none.json: No such file or directory" in told) == (78, True)
+    plain(told)
+
+
 def test_the_host_is_misspelt(run: Run) -> None:
     code, told = run(
         "request", "echo", "--endpoint", "tcp://broker.invalid:5555", "--timeout", "5s"

@@ -70,16 +70,17 @@ def test_services_are_listed(here: Fabric, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("code", "words", "says"),
     [
-        (["echo"], "either --echo or --exec"),
-        (["echo", "--echo", "--exec", "cat"], "either --echo or --exec"),
-        (["echo", "--exec", "no-such-command-here"], "there is no command"),
-        (["echo", "--echo", "--concurrency", "0"], "concurrency is from 1"),
+        (64, ["worker", "echo"], "either --echo or --exec"),
+        (64, ["worker", "echo", "--echo", "--exec", "cat"], "either --echo or --exec"),
+        (78, ["worker", "echo", "--exec", "no-such-command-here"], "there is no command"),
+        (64, ["worker", "echo", "--echo", "--concurrency", "0"], "concurrency is from 1"),
+        (64, ["task-worker", "echo"], "either --echo or --exec"),
     ],
 )
 def test_what_a_newcomer_gets_wrong(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    code: int, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["worker", *words]) == 78
+    assert main(words) == code
     assert says in capsys.readouterr().err

@@ -81,16 +81,18 @@ def test_an_idle_node_ends_at_once_and_in_peace(number: signal.Signals) -> None:
         assert process.wait(20) == 0
 
 
-def test_work_under_way_is_finished_and_nothing_new_accepted() -> None:
+def test_work_under_way_is_finished_and_newcomers_hear_the_roles_own_word() -> None:
     with node(30.0) as (process, peer):
         peer.sendall(b"work\n")
         heard(peer, b"work\n")
         process.send_signal(signal.SIGTERM)
         heard(peer, b"draining\n")
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(peer.getpeername(), 5)
-        peer.sendall(b"done\n")
-        heard(peer, b"done\n")
+        with socket.create_connection(peer.getpeername(), 5) as newcomer:
+            newcomer.sendall(b"me too\n")
+            heard(newcomer, b"me too\n")
+            peer.sendall(b"done\n")
+            heard(peer, b"done\n")
+            assert newcomer.recv(10) == b""
         assert process.wait(20) == 0
 
 

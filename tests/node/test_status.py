@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+import homing
 from homing.errors import Unavailable
 from homing.metrics import Registry
 from homing.node.host import Host
-from homing.node.instruments import METRICS
+from homing.node.instruments import METRICS, watch_node
 from homing.node.metrics import Exposition
 from homing.node.status import MAX_CONNECTIONS, StatusPage, start_status
 from homing.node.web import WebServer
@@ -60,6 +61,17 @@ def test_the_pages() -> None:
         await server.stop()
 
     asyncio.run(scenario())
+
+
+def test_nodes_of_one_process_are_one_build() -> None:
+    async def test() -> None:
+        registry = Registry()
+        for _ in range(5):
+            watch_node(registry, Host())
+        page = Exposition(registry).render()[0].decode()
+        assert f'homing_build_info{{version="{homing.__version__}"}} 1.0' in page
+
+    asyncio.run(test())
 
 
 def test_a_taken_port_is_told_at_once() -> None:

@@ -17,6 +17,7 @@ from homing.push.subscription import (
     MAX_NAME,
     MAX_STRING,
     Fields,
+    can_match,
     parse_fields,
 )
 
@@ -58,6 +59,7 @@ RANGES = [
     '{"a": {"use": 2, "low": true}}',
     '{"a": {"use": 2, "low": "1"}}',
     '{"a": {"use": 2, "low": 2, "high": 1}}',
+    '{"a": {"use": 3, "extra": {"in": []}}, "b": {"use": 1, "strval": "x"}}',
     '{"a": {"use": 2, "high": 9223372036854775808}}',
     '{"a": {"use": 2, "high": 9223372036854775809}}',
     '{"a": {"use": 1, "strval": "x"}, "b": {"use": 2, "low": 1}}',
@@ -86,9 +88,10 @@ def test_one_that_is_refused_costs_the_others_nothing() -> None:
 
 def the_long_way(text: str | None) -> Fields | None:
     try:
-        return parse_fields(text or "")
+        fields = parse_fields(text or "")
     except SubscriptionError:
         return None
+    return fields if can_match(fields) else None
 
 
 @pytest.mark.parametrize("text", RANGES)

@@ -471,18 +471,6 @@ def test_an_item_of_65535_bytes_closes_the_link_and_nothing_else() -> None:
     assert link.reason is None
 
 
-def test_a_stranger_among_dispatchers_is_refused() -> None:
-    desk = Desk()
-    stranger = RecordingLink("dispatchers")
-    desk.connector.opened(stranger, 0.0)
-    push = relay.Push(message_id(1), b"", client_id(1), b"{}")
-    desk.connector.receive(stranger, push.encode(), 0.0)
-    [nak] = desk.sent(stranger)
-    assert nak == relay.Nak(message_id(1), "malformed say hello first")
-    desk.connector.receive(stranger, relay.Hello(b"disp0009", token=b"bad").encode(), 0.0)
-    assert stranger.reason == "wrong token"
-
-
 def test_what_durable_clients_are_owed_is_journaled_once_for_a_fan_out() -> None:
     desk = Desk()
     for number in range(5):

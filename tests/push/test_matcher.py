@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 from homing.journal.events import Dropped, PublicationAccepted, PublicationDone, PublicationMatched
 from homing.push.handover import MAX_PUBLICATION
+from homing.push.index import Index as RealIndex
 from homing.push.index.oracle import Oracle
 from homing.push.matcher import Matcher
 from homing.push.places import by_connector, places
 from homing.push.ring import vnode_hashes
-from homing.push.table import Table
+from homing.push.table import Index, Table
 from homing.testing import RecordingLink, RecordingPort
 from homing.wire import publish, relay, status
 from homing.wire.assembly import Assembler
@@ -417,6 +419,22 @@ def test_a_sync_removes_what_it_does_not_name() -> None:
     assert sorted(entry.client for entry in gone) == [client_id(0), client_id(3)]
     assert table.match({"n": 1}) == (3, {C1: client_id(1) + client_id(7), C2: client_id(9)})
     assert len(table) == 4
+
+
+@pytest.mark.parametrize("make", [Oracle, RealIndex])
+def test_what_nothing_satisfies_is_kept_and_finds_nobody(make: Callable[[], Index]) -> None:
+    table = Table(make())
+    impossible = b'{"n":{"use":2,"low":5,"high":1}}'
+    table.set(client_id(1), C1, b"default", EVERY_N)
+    assert table.set(client_id(1), C1, b"default", impossible)
+    assert not table.set(client_id(1), C1, b"default", impossible)
+    assert table.match({"n": 1}) == (0, {})
+    assert table.match({}) == (0, {})
+    assert table.set(client_id(1), C1, b"default", EVERY_N)
+    assert table.match({"n": 1}) == (1, {C1: client_id(1)})
+    table.set(client_id(1), C1, b"default", impossible)
+    assert table.remove(client_id(1), C1, b"default")
+    assert len(table) == 0
 
 
 def test_removing_all_of_a_client_leaves_nothing() -> None:

@@ -200,6 +200,19 @@ def test_idlers_before_auth_are_closed_on() -> None:
         assert time.monotonic() - began >= 0.3
 
 
+@pytest.mark.parametrize("broken", [b"hello\r\n", b"#-5\r\n", b"#99999999\r\n"])
+def test_who_breaks_the_framing_is_told_so(broken: bytes) -> None:
+    with running() as (_, port), socket.create_connection(("127.0.0.1", port), 10) as peer:
+        peer.sendall(b"#12\r\n*1\r\n$2\r\nhb\r\n")
+        assert peer.recv(100) == b"+h\r\n"
+        peer.sendall(broken)
+        said = b""
+        while chunk := peer.recv(100):
+            said += chunk
+        assert said.startswith(b"-command error: ")
+        assert said.endswith(b"\r\n")
+
+
 def test_five_thousand_subscribers_come_and_go_and_leave_nothing() -> None:
     raise_file_limit()
     with running() as (here, port), sync.Publisher(here.publishers) as publisher:

@@ -146,6 +146,9 @@ def test_drain(reaper: Reaper, context: zmq.Context[Any], tmp_path: Path) -> Non
         return worker.receive(0.05) is None  # it works, and lives
 
     until(lambda: beaten_to() and _stopping(broker) and refused(), 4.0)
+    newcomer = dealer(context, broker.ends["localfe"])  # it too is told, not left to wait
+    newcomer.send_multipart([b"", b"MDPC0X", b"echo", b"later still"])
+    assert newcomer.recv_multipart() == [b"", b"MDPC0X", b"\x03", b"echo", b"shutting-down"]
     worker.reply(request, b"done")
     assert running.recv_multipart() == [b"", b"MDPC0X", b"\x02", b"echo", b"done"]
     assert broker.wait(10.0) == 0, broker.stderr()

@@ -16,7 +16,9 @@ import zmq
 
 from homing.errors import Unavailable
 from homing.service.task_worker import TaskWorker
+from homing.wire import tasks
 from tests.service.processes import processes
+from tests.service.rig import FakeBroker
 from tests.service.test_processes import dealer
 
 NOBODY = "tcp://127.0.0.1:1"
@@ -100,6 +102,29 @@ def test_a_broken_memory_is_no_obstacle(tmp_path: Path) -> None:
     worker = TaskWorker(NOBODY, "echo", reverse, remember=memory, connect_timeout=0.2)
     with pytest.raises(Unavailable):
         asyncio.run(worker.run())
+
+
+def test_a_broker_that_sends_us_away_is_not_asked_without_pause() -> None:
+    """It drains, or denies us: it answers all of the opening, and then parts."""
+    config = tasks.Config("shut", [], 1000, 3, 1)
+
+    def react(images: list[bytes]) -> list[bytes]:
+        said: list[bytes] = []
+        for message in (tasks.read(image)[1] for image in images):
+            if isinstance(message, tasks.Connect):
+                said.append(tasks.write(config))
+            elif isinstance(message, tasks.Ping):
+                said += [tasks.write(tasks.Pong(message.ts)), tasks.write(tasks.Disconnect())]
+        return said
+
+    async def scenario() -> int:
+        async with FakeBroker(react).listening() as fake:
+            worker = TaskWorker(fake.endpoint, "echo", reverse, connect_timeout=1.0)
+            with pytest.raises(Unavailable, match="sends us away"):
+                await worker.run()
+            return fake.connections
+
+    assert 2 <= asyncio.run(scenario()) <= 12
 
 
 @pytest.mark.slow

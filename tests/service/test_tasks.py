@@ -116,6 +116,13 @@ def test_heartbeats_expiry_and_farewell() -> None:
     kinds = [type(tasks.read(image)[1]) for image in silent.take()]
     assert kinds[-1] is tasks.Disconnect
     assert tasks.Ping in kinds
+    pings = [
+        one
+        for one in (tasks.read(image)[1] for image in alive.take())
+        if isinstance(one, tasks.Ping)
+    ]
+    assert pings
+    assert all(isinstance(ping.ts, int | float) for ping in pings)
     assert len(stage.broker.core.roster) == 1
 
 
@@ -133,6 +140,17 @@ def test_errors_name_their_code() -> None:
     assert told(client, tasks.Error) == tasks.Error("failed", "no luck", "x")
     tell(stage, client, tasks.Ping("t"))
     assert told(client, tasks.Pong).ts == "t"
+
+
+def test_a_req_hears_that_its_header_is_nonsense() -> None:
+    """Its socket drops whatever does not begin with the delimiter."""
+    stage = Stage()
+    for plug in ("taskfe", "taskbe"):
+        link = stage.link(plug)
+        stage.send(link, b"", b"{nonsense", b"")
+        envelope, message = tasks.read(link.take()[-1])
+        assert envelope == prefix([b""])
+        assert isinstance(message, tasks.Error)
 
 
 def test_a_broken_worker_is_sent_away_and_its_task_goes_on() -> None:

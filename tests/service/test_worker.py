@@ -230,6 +230,18 @@ async def test_a_broker_that_parts_or_talks_nonsense_is_dialled_again(sent: byte
 
 
 @on_loop
+async def test_a_broker_that_sends_a_worker_away_is_asked_ever_later() -> None:
+    """It denies the service, say: pauses of 50 ms for ever would fill both sides' logs."""
+    fake = FakeBroker(lambda images: [mdp.DISCONNECTS[Dialect.D0X]] if images else [])
+    async with fake.listening():
+        worker = homing.Worker(fake.endpoint)
+        worker.service("x")(_nothing)
+        async with serving(worker):
+            await asyncio.sleep(1.0)
+            assert fake.connections <= 8  # 20 to 40 with pauses that do not grow
+
+
+@on_loop
 async def test_a_worker_comes_back_with_its_broker() -> None:
     async with broker() as running:
         worker = homing.Worker(running.localbe)

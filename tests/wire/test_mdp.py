@@ -187,6 +187,23 @@ MALFORMED_WORKER = {
 }
 
 
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"", b"MDPC0X", b"mmi.services"],
+        [b"id", b"", b"MDPC0X", b"mmi.services"],
+        [b"", b"MDPC01", b"mmi.services"],
+        [b"MDPC02", b"\x01", b"mmi.services"],
+    ],
+)
+def test_a_question_to_the_broker_needs_no_data(frames: list[bytes]) -> None:
+    request = mdp.read_from_client(pack(frames))
+    assert (request.service, request.data) == (b"mmi.services", pack([b""]))
+    frames[-1] = b"echo mmi."
+    with pytest.raises(RemoteProtocolError):
+        mdp.read_from_client(pack(frames))
+
+
 @pytest.mark.parametrize("name", MALFORMED_CLIENT)
 def test_malformed_from_client(name: str) -> None:
     image = MALFORMED_CLIENT[name]

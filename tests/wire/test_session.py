@@ -116,9 +116,12 @@ def test_a_status_line_stays_one_line() -> None:
 )
 def test_broken_framing_ends_the_connection(data: bytes, offset: int) -> None:
     for chunks in ([data], singles(data)):
+        stream = CommandStream()
         with pytest.raises(RemoteProtocolError) as caught:
-            feed(CommandStream().receive, chunks)
+            feed(stream.receive, chunks)
         assert caught.value.offset == offset
+        assert stream.last_words.startswith(b"-command error: ")
+        assert stream.last_words.endswith(b"\r\n")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ from homing.wire.frames import pack, prefix
 
 texts = st.text(min_size=1, max_size=60, alphabet=st.characters(exclude_categories=["Cs"]))
 datas = st.lists(st.binary(max_size=300), min_size=1, max_size=3).map(pack)
-stamps = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=9))
+stamps = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=9),
+)
 envelopes = st.sampled_from([b"", prefix([b""]), prefix([b"\x00\x00\x00\x07", b""])])
 
 messages = st.one_of(
@@ -37,6 +42,30 @@ def test_a_missing_body_is_an_empty_one() -> None:
     assert message == tasks.Task("echo", "", tasks.NO_BODY)
 
 
+def test_a_stamp_in_nanoseconds_comes_back_to_the_last_digit() -> None:
+    stamp = b"1763302964123456789"
+    ping = tasks.read(pack([b'{"request":"PING","ts":' + stamp + b"}", b""]))[1]
+    assert isinstance(ping, tasks.Ping)
+    assert b'"ts":' + stamp + b"}" in tasks.write(tasks.Pong(ping.ts))
+
+
+def test_null_is_nothing() -> None:
+    header = b'{"request":"TASK","type":"REQUEST","service":"echo","message_id":null,"worker":null}'
+    assert tasks.read(pack([header, b""]))[1] == tasks.Task("echo", "", tasks.NO_BODY)
+    assert tasks.read(pack([b'{"request":"PING","type":null}', b""]))[1] == tasks.Ping()
+
+
+def test_an_error_always_has_a_reason() -> None:
+    error = tasks.read(tasks.write(tasks.Error("no-service", "", "x")))[1]
+    assert error == tasks.Error("no-service", "no-service", "x")
+
+
+@pytest.mark.parametrize("envelope", [b"", prefix([b""]), prefix([b"\x00\x07", b""])])
+def test_the_answer_to_nonsense_finds_its_way_back(envelope: bytes) -> None:
+    for nonsense in (b"{", b"hello", b'{"request":"DANCE"}', b"{" * 5000):
+        assert tasks.envelope_of(envelope + pack([nonsense, b""])) == envelope
+
+
 def test_unknown_fields_are_skipped() -> None:
     assert tasks.read(pack([b'{"request":"PING","colour":"red"}', b""]))[1] == tasks.Ping()
 
@@ -49,6 +78,7 @@ MALFORMED = {
     "broken JSON": pack([b'{"request":', b""]),
     "not UTF-8": pack([b'{"request":"\xff"}', b""]),
     "NaN": pack([b'{"request":"PING","ts":NaN}', b""]),
+    "a stamp past 64 bits": pack([b'{"request":"PING","ts":9223372036854775808}', b""]),
     "no request": pack([b"{}", b""]),
     "unknown request": pack([b'{"request":"DANCE"}', b""]),
     "unknown type": pack([b'{"request":"TASK","type":"X","service":"echo"}', b""]),
@@ -73,6 +103,7 @@ def test_malformed(name: str) -> None:
 
 @given(st.binary(max_size=100), st.sampled_from([b"", b"\x01\x00", b"\x01\x14{"]))
 def test_any_bytes_give_a_message_or_a_typed_error(tail: bytes, start: bytes) -> None:
+    assert (start + tail).startswith(tasks.envelope_of(start + tail))
     try:
         tasks.read(start + tail)
     except WireError as error:

@@ -177,7 +177,7 @@ def serve(
 def _journals(where: Path | None, flags: ConfigFlags) -> list[Path]:
     """The journals meant; an error if there are none, for that is seldom what is meant."""
     root = where if where is not None else Path(flags.load().node.data)
-    found = journals(root)
+    found = journals(root) if root.exists() else []
     if not found:
         raise FileNotFoundError(errno.ENOENT, "there is no journal here", str(root))
     return found

@@ -19,8 +19,8 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.errors import Malformed
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
+from homing.errors import Malformed, RequestTimeout, Unavailable
 
 app = verb("publish", __doc__)
 
@@ -46,12 +46,17 @@ async def publish(
 
     matchers = to or (flags.load({"node.port_offset": port_offset}).push.publishers,)
     async with Publisher(*matchers, token=token, timeout=patience) as publisher:
-        if source is None:
-            print(await publisher.publish(parse_attributes(attributes), payload))
-            return 0
-        if attributes or payload:
-            raise Malformed("attributes and payloads stand in the file")
-        return await _publish_file(publisher, source)
+        try:
+            if source is None:
+                print(await publisher.publish(parse_attributes(attributes), payload))
+                return 0
+            if attributes or payload:
+                raise misused("attributes and payloads stand in the file")
+            return await _publish_file(publisher, source)
+        except RequestTimeout as late:
+            if publisher.connected:
+                raise
+            raise Unavailable(str(late)) from late
 
 
 async def _publish_file(publisher: Any, source: Path) -> int:

@@ -19,8 +19,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.errors import ConfigError
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
 
 app = verb("task-worker", __doc__)
 
@@ -42,7 +41,7 @@ def task_worker(
     from homing.service.task_worker import TaskWorker
 
     if echo == (exec is not None):
-        raise ConfigError(["say what to do with a task: either --echo or --exec COMMAND"])
+        raise misused("say what to do with a task: either --echo or --exec COMMAND")
     config = flags.load()
     memory = remember or Path(config.node.data) / f"task-worker-{service}.json"
     memory.parent.mkdir(parents=True, exist_ok=True)

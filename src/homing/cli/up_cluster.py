@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from homing.cli.verb import ConfigFlags
+from homing.cli.verb import ConfigFlags, misused
 from homing.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ async def live_cluster(
     from homing.node.run import Ending
 
     if not 2 <= count <= MAX_NODES:
-        raise ConfigError([f"--cluster runs 2 to {MAX_NODES} nodes, not {count}"])
+        raise misused(f"--cluster runs 2 to {MAX_NODES} nodes, not {count}")
     if serf and not has_serf():
         raise ConfigError(["there is no serf to run"], hint="apt-get install serf, or --no-serf")
     serf = has_serf() if serf is None else serf

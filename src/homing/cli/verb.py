@@ -73,6 +73,11 @@ def invoke(app: App, words: Sequence[str]) -> int:
     return result if isinstance(result, int) else OK
 
 
+def misused(sentence: str) -> CycloptsError:
+    """Flags that are each right and together are not: told like a wrong one."""
+    return CycloptsError(msg=sentence)
+
+
 def _console() -> Console:
     """As wide as the terminal is now: cyclopts keeps the first one it made."""
     from rich.console import Console

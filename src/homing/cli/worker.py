@@ -24,7 +24,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from homing.cli.credentials import NOBODY, Credentials
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
 from homing.errors import ConfigError, Refused
 
 app = verb("worker", __doc__)
@@ -50,14 +50,14 @@ async def worker(
     from homing.service.worker import Worker
 
     if echo == (command is not None):
-        raise ConfigError(["say what to do with a request: either --echo or --exec COMMAND"])
+        raise misused("say what to do with a request: either --echo or --exec COMMAND")
     where = endpoint or (flags.load().service.localbe,)
     serving = Worker(where, security=credentials.mechanism())
     serve = _echo if command is None else _run(shlex.split(command))
     try:
         serving.service(service, concurrency=concurrency)(serve)
     except ValueError as error:
-        raise ConfigError([str(error)]) from None
+        raise misused(str(error)) from None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, serving.stop)
     announcing = asyncio.create_task(_announce(serving.ready(), service, where))

@@ -56,7 +56,7 @@ class JournalWriter(Protocol):
 
 @runtime_checkable
 class Draining(Protocol):
-    """A role that has work to finish before the node ends."""
+    """A role that has work to finish before the node ends, and refuses newcomers in words."""
 
     drained: bool
 
@@ -192,7 +192,8 @@ class Host:
 
     def durable(self, number: int) -> None:
         """Every event up to this number is durable: what a journal calls, on the loop."""
-        self._call(self.role.journaled, number)
+        if hasattr(self, "_role"):  # a start that fails has a journal before it has a role
+            self._call(self.role.journaled, number)
 
     def press(self, on: bool) -> None:
         """The journal's disk is behind, or has caught up."""
@@ -248,13 +249,14 @@ class Host:
     # -- the end ----------------------------------------------------------------------------
 
     async def drain(self, deadline: float) -> None:
-        """Accept nothing new, let the role finish until `deadline`, then close everything."""
+        """Take nothing new on, let the role finish until `deadline`, then close everything."""
         self.draining = True
-        for listener in self._listeners:
-            listener.close()
         if isinstance(self.role, Draining):
+            # Whoever comes meanwhile is told so, and whoever lost its link can fetch its answer.
             self.role.drain(self.now())
             await self._until(partial(getattr, self.role, "drained"), deadline)
+        for listener in self._listeners:
+            listener.close()
         self._stop_dials()
         for plug in self.plugs.values():
             for link in list(plug.links):

@@ -146,6 +146,7 @@ METRICS: tuple[Metric, ...] = tuple(one for one in list(globals().values()) if t
 
 def watch_node(registry: Registry, host: Host) -> None:
     """What every node tells, whatever its role."""
+    registry.gauge(BUILD, homing.__version__).value = 1  # samples of several nodes would add up
     registry.watch(lambda: _node(host))
 
 
@@ -157,7 +158,6 @@ def watch_role(registry: Registry, role: object) -> None:
 
 
 def _node(host: Host) -> Iterator[Sample]:
-    yield Sample(BUILD, (homing.__version__,), 1)
     for name, plug in host.plugs.items():
         yield Sample(LINKS, (name,), len(plug.links))
     yield Sample(HELD, (), host.held_bytes)

@@ -1,6 +1,6 @@
 """Runs a node to its end: the loop, the signals, the drain.
 
-The first SIGTERM or SIGINT drains: nothing new is accepted, work under way gets until the
+The first SIGTERM or SIGINT drains: nothing new is taken on, work under way gets until the
 deadline. A second one ends at once. Supervisors kill after 10 to 30 seconds, so the drain is
 shorter than that.
 """

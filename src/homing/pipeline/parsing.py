@@ -22,6 +22,7 @@ from homing.push.subscription import (
     MAX_STRING,
     Attributes,
     Fields,
+    can_match,
     parse_attributes,
     parse_fields,
 )
@@ -62,12 +63,13 @@ def all_attributes_of(texts: Sequence[str | None]) -> Sequence[Attributes | None
 
 
 def fields_of(text: str | None) -> Fields | None:
-    """None for what a matcher would have refused."""
+    """None for what a matcher would have refused, and for what no publication satisfies."""
     try:
         found = _ranges.decode(text or "")
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         with suppress(SubscriptionError):
-            return parse_fields(text or "")
+            if can_match(parsed := parse_fields(text or "")):
+                return parsed
         return None
     # Their number was limited by type and each is one span: only whether it is empty is left.
     fields: Fields = {}

@@ -49,6 +49,7 @@ class Connector(PacketRole):
     """A homing.ports.Role. Plugs: `dispatchers` and `subscribers`, both listen."""
 
     role = b"connector"
+    callers = DISPATCHER
     record = ID_BYTES
 
     def __init__(

@@ -35,6 +35,7 @@ from homing.push.subscription import (
     MAX_FIELDS,
     MAX_NAME,
     Fields,
+    can_match,
     check_fields,
     check_value,
     comparison,
@@ -183,6 +184,8 @@ class _Parser:
         try:
             for fields in found:
                 check_fields(fields)
+                if not can_match(fields):
+                    raise SubscriptionError("no publication can satisfy this")
         except SubscriptionError as error:
             self.fail(str(error), start)
 

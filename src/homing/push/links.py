@@ -47,13 +47,15 @@ class PacketRole(ABC):
     role: bytes = b""
     dials: frozenset[str] = frozenset()
     """Plugs on which we dial, and so speak first."""
+    callers: bytes = b""
+    """The role of who names none, for that item is homing's own; empty: nobody in particular."""
     record = relay.PLACE_BYTES
     """Bytes of an entry in the client lists that this role receives."""
 
     def __init__(
         self, port: Port, node: bytes, wall: Callable[[], float], token: bytes = b""
     ) -> None:
-        """`node`: our own 8-byte id. `token`: what the nodes of one fabric share."""
+        """`node`: our own 8-byte id. `token`: what the nodes of one fabric share; empty: nothing."""
         self.port = port
         self.node = node
         self.wall = wall
@@ -174,10 +176,12 @@ class PacketRole(ABC):
                 link.send(relay.Nak(_id_of(message), f"{error.code} {error}").encode())
 
     def _greeted(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
-        if not compare_digest(hello.token, self.token):
+        if self.token and not compare_digest(hello.token, self.token):
             link.send(relay.Nak(b"", "denied wrong token").encode())
             self.hang_up(link, "wrong token", now)
             return
+        if not hello.role and self.callers:
+            hello = relay.Hello(hello.node, self.callers, hello.token, hello.connectors)
         first = not peer.node
         if first:
             self._replace(link, hello, now)

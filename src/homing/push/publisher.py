@@ -158,9 +158,13 @@ class Publisher:
         else:
             future.set_exception(result)
 
+    @property
+    def connected(self) -> bool:
+        """Whether a matcher is there now."""
+        return self._role is not None and self._role.connected
+
     def _why_late(self) -> str:
-        connected = self._role is not None and self._role.connected
-        if connected or self._moorings is None:
+        if self.connected or self._moorings is None:
             return f"no acknowledgement within {self._timeout} s"
         tried = ", ".join(self._matchers)
         return f"no matcher answers at {tried} ({self._moorings.failure or 'no answer'})"

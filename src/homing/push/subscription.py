@@ -74,12 +74,10 @@ def parse_field(source: object) -> Field:
     if isinstance(use, bool) or use not in (1, 2, 3):
         raise SubscriptionError(f"`use` is 1 (string), 2 (range) or 3 (extra), not {_shown(use)}")
     if use == 1:
-        field = _text_field(described)
-    elif use == 2:
-        field = _range_field(described)
-    else:
-        field = _extra_field(described.get("extra"))
-    return _satisfiable(field, described)
+        return _text_field(described)
+    if use == 2:
+        return _range_field(described)
+    return _extra_field(described.get("extra"))
 
 
 def check_fields(fields: Fields) -> Fields:
@@ -87,11 +85,14 @@ def check_fields(fields: Fields) -> Fields:
     if len(fields) > MAX_FIELDS:
         raise SubscriptionError(f"{len(fields)} fields in one subscription, at most {MAX_FIELDS}")
     for name, field in fields.items():
-        if not field:
-            raise SubscriptionError(f"no value of `{name}` satisfies all that is asked of it")
         if field.size > MAX_FIELD_SIZE:
             raise SubscriptionError(f"the field `{name}` lists more than {MAX_FIELD_SIZE} values")
     return fields
+
+
+def can_match(fields: Mapping[str, Field]) -> bool:
+    """Whether there are publications that satisfy it: none lies between 5 and 1, or in []."""
+    return all(fields.values())
 
 
 def parse_attributes(source: bytes | str) -> Attributes:
@@ -165,12 +166,6 @@ def _shown(value: object) -> str:
     """What was sent, short enough for an error message."""
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
-
-
-def _satisfiable(field: Field, described: object) -> Field:
-    if not field:
-        raise SubscriptionError(f"no value can satisfy {_shown(described)}")
-    return field
 
 
 def _text_field(described: Mapping[str, object]) -> Field:
@@ -302,7 +297,7 @@ def _parts(field: Field) -> list[dict[str, object]]:
         else:
             parts.append(_span_words(low, high))
     listed.extend(field.strings.plus)
-    if listed:
+    if listed or not field:
         parts.append({"in": listed})
     for prefix in field.strings.prefixes:
         missing = [text for text in field.strings.minus if text.startswith(prefix)]

@@ -11,8 +11,6 @@ from homing.errors import RemoteProtocolError
 from homing.service.dispatch import DispatchCore
 from homing.wire.frames import frame, head
 
-PREFIX = b"mmi."
-
 
 def answer(core: DispatchCore, name: bytes, data: bytes) -> bytes:
     """The answer's data; `501` for a name that is not known here."""

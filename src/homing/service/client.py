@@ -29,6 +29,7 @@ from homing.errors import (
     LinkError,
     RemoteProtocolError,
     RequestTimeout,
+    ShuttingDown,
 )
 from homing.service.asking import MAX_PLANS, Asked, Asking, Plan, Streamed
 from homing.service.bodies import EMPTY, Bodies, Source, body_of, codec_named
@@ -130,6 +131,7 @@ class Client:
                 self._give_up(asked)
                 raise
             except HomingError as error:
+                self._heed(error)
                 if left <= 0 or not error.retryable or self._closed:
                     raise
             left -= 1
@@ -264,11 +266,17 @@ class Client:
         self, error: HomingError, service: str, data: bytes, options: Options
     ) -> bytes:
         """The answer to a request of `map` that failed once, if it may be tried again."""
+        self._heed(error)
         left = options.get("retries", self._retries)
         if left <= 0 or not error.retryable:
             raise error
         options = {**options, "retries": left - 1}
         return pack(await self.request(service, unpack(data), returns=list[bytes], **options))
+
+    def _heed(self, error: HomingError) -> None:
+        """A broker that goes is left for another as soon as it owes us nothing."""
+        if isinstance(error, ShuttingDown) and not self._under_way:
+            self._lifeline.leave("the broker is shutting down")
 
     def _usual_plan(self, service: str) -> Plan:
         """The plan of requests without options, which most are."""

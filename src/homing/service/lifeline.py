@@ -29,6 +29,8 @@ _log = logging.getLogger("homing.lifeline")
 CONNECT_TIMEOUT = 5.0
 # Seconds that the last bytes may take once we hang up.
 LINGER = 5.0
+# Seconds within which a broker sends away whom it never took; one that ends was of use before.
+AT_ONCE = 1.0
 # What may wait, in a turn or in the transport, before senders are asked to wait.
 HIGH_WATER = 1 << 20
 
@@ -65,6 +67,9 @@ class Lifeline:
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Event = asyncio.Event()
         self._tried: dict[Endpoint, str] = {}
+        self._leaving = False
+        self._sent_away = False
+        self._opened = 0.0
 
     # -- what the owner calls ---------------------------------------------------------------
 
@@ -104,11 +109,22 @@ class Lifeline:
         self.stream.write(self.stream.codec.ping())
         return True
 
-    def drop(self, reason: str) -> None:
-        """Give the present connection up and dial a new one."""
+    def drop(self, reason: str, *, sent_away: bool = False) -> None:
+        """Give the present connection up and dial a new one.
+
+        Who is `sent_away` at once, again and again, comes back ever later.
+        """
         if self.stream is not None:
+            lasted = asyncio.get_running_loop().time() - self._opened
+            self._sent_away = sent_away and lasted < AT_ONCE
             self.stream.fail(LinkError(reason))
             self.stream.abort()
+
+    def leave(self, reason: str) -> None:
+        """Go to the next endpoint, if there is another."""
+        if len(self._endpoints) > 1 and self.stream is not None:
+            self._leaving = True
+            self.drop(reason)
 
     async def close(self) -> None:
         """Send what is queued, hang up, dial no more."""
@@ -149,15 +165,20 @@ class Lifeline:
             except (OSError, HomingError) as error:
                 self._note(endpoint, why_unreachable(error))
             else:
-                pauses.reset()
+                if not self._sent_away:
+                    pauses.reset()
+                self._sent_away = False
                 self._tried.clear()
                 self.stream = stream
+                self._opened = asyncio.get_running_loop().time()
                 self._owner.opened()
                 reason = await asyncio.shield(stream.over)
                 self.stream = None
                 self._room.set()
                 self._owner.lost(reason)
-                turn -= 1  # the one that worked is tried first
+                if not self._leaving:
+                    turn -= 1  # the one that worked is tried first
+                self._leaving = False
             await asyncio.sleep(pauses.pause())
 
     def _note(self, endpoint: Endpoint, said: str) -> None:

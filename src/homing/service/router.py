@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from homing.service.access import Access
 from homing.service.federation import ANY
+from homing.wire.mdp import MMI
 
 Route = Callable[[str, bytes, bytes], bytes]
 """(user, service, data) -> the service to use; raise homing.errors.Refused to refuse."""
@@ -37,7 +38,7 @@ class Router:
 
     def repost(self, service: bytes) -> Verdict:
         """The verdict on a peer's request: allow-lists and routes are its origin's business."""
-        if not proper_name(service) or service.startswith(b"mmi."):
+        if not proper_name(service) or service.startswith(MMI):
             return Verdict(service, b"malformed no service of ours")
         return Verdict(service)
 

@@ -271,7 +271,7 @@ class Station:
                 return
         message = mdp.read_to_worker(image)
         if isinstance(message, Disconnect):
-            self._lifeline.drop("the broker asked to part")
+            self._lifeline.drop("the broker asked to part", sent_away=True)
         elif isinstance(message, Work):
             self._begin(image, message.data, b"")
 

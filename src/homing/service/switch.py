@@ -38,6 +38,7 @@ from homing.service.router_pool import RouterPool
 from homing.service.tasks import TaskClient, TaskNewcomer
 from homing.service.worker_pool import Worker
 from homing.service.workers import WORKERS, Newcomer
+from homing.wire.mdp import MMI
 from homing.wire.mdp_messages import Dialect, Kind, Options, Ready
 from homing.wire.mdp_peers import write
 
@@ -214,7 +215,7 @@ class Broker:
         elif verdict is None:
             verdict = self.router.decide(user, name, data)
         reason = verdict.reason
-        if not reason and verdict.service.startswith(builtin.PREFIX):
+        if not reason and verdict.service.startswith(MMI):
             once = Pending(asker, Service(name, self.policy.default), b"", envelope, now, now)
             once.message_id = message_id
             asker.report(once, Kind.FINAL, builtin.answer(self.core, verdict.service, data))

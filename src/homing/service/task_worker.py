@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from homing.backoff import Backoff
 from homing.errors import HomingError, RemoteProtocolError, Unavailable
 from homing.service.lifeline import Lifeline
 from homing.wire import tasks
@@ -66,18 +68,30 @@ class TaskWorker:
         while True:
             tried: dict[str, str] = {}
             for endpoint in dict.fromkeys((self._endpoint, *self._group)):
-                session = _Session(self, endpoint)
                 try:
-                    await session.open()
-                    await session.serve()
+                    await self._serve_at(endpoint)
                     break  # it served and is over: start again with the whole group
                 except HomingError as error:
                     tried[endpoint] = str(error) or error.code
-                finally:
-                    await session.close()
             else:
                 told = "; ".join(f"{endpoint}: {why}" for endpoint, why in tried.items())
                 raise Unavailable(f"no broker answers: {told}")
+
+    async def _serve_at(self, endpoint: str) -> None:
+        """Until it is over; a broker that sends us away at once is asked anew, but not for ever."""
+        clock, pauses = asyncio.get_running_loop().time, Backoff(random.random)
+        patience = clock() + self._timeout
+        while True:
+            session = _Session(self, endpoint)
+            try:
+                await session.open()
+                if await session.serve():
+                    return
+            finally:
+                await session.close()
+            if clock() >= patience:
+                raise Unavailable("it sends us away")
+            await asyncio.sleep(pauses.pause())
 
     # --- the remembered group -----------------------------------------------------------------
 
@@ -128,6 +142,7 @@ class _Session:
         self._inbox: asyncio.Queue[tasks.Message | HomingError] = asyncio.Queue()
         self._line = Lifeline(endpoint, self, mechanism=mechanism)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._worked = False
         self._heartbeat = 2.5
         self._liveness = 3
 
@@ -155,7 +170,7 @@ class _Session:
         self._worker.learn(config)
         self._heartbeat = max(config.heartbeat_ms, 1) / 1000
         self._liveness = max(config.liveness, 1)
-        self._send(tasks.Ping())
+        self._send(tasks.Ping(asyncio.get_running_loop().time()))
         await self._expect(tasks.Pong)
 
     async def _expect(self, kind: type[T]) -> T:
@@ -172,9 +187,10 @@ class _Session:
             raise RemoteProtocolError(f"{type(message).__name__} instead of {kind.__name__}")
         return message
 
-    async def serve(self) -> None:
-        """Until the broker says goodbye, is lost, or falls silent."""
+    async def serve(self) -> bool:
+        """Until the broker says goodbye, is lost, or falls silent; whether we were of any use."""
         clock = asyncio.get_running_loop().time
+        useful = clock() + self._heartbeat
         heard, beat_at = clock(), clock() + self._heartbeat
         while True:
             try:
@@ -183,16 +199,17 @@ class _Session:
             except TimeoutError:
                 beat_at = clock() + self._heartbeat
                 if clock() - heard > self._heartbeat * self._liveness:
-                    return
-                self._send(tasks.Ping())
+                    return True
+                self._send(tasks.Ping(asyncio.get_running_loop().time()))
                 continue
             heard = clock()
             if isinstance(message, HomingError | tasks.Disconnect):
-                return
+                return self._worked or heard >= useful
             self._take(message)
 
     def _take(self, message: tasks.Message) -> None:
         if isinstance(message, tasks.Task):
+            self._worked = True
             work = asyncio.get_running_loop().create_task(self._work(message))
             self._tasks.add(work)
             work.add_done_callback(self._tasks.discard)

@@ -28,7 +28,7 @@ class TaskClient(Asker):
     def receive(self, image: bytes, now: float) -> None:
         """One message; a router reads it."""
         if self.link is not None and not self._broker.decide(self.link, CLIENT, image, now):
-            self._send(tasks.Error("queue-full", "no router"), b"")
+            self._send(tasks.Error("queue-full", "no router"), tasks.envelope_of(image))
 
     def decided(self, image: bytes, decision: Decision, now: float) -> None:
         """TASK/REQUEST, PING, DISCONNECT; anything else is an ERROR."""
@@ -39,7 +39,7 @@ class TaskClient(Asker):
             self._send(tasks.Pong(content.ts), envelope)
         elif isinstance(content, Unreadable):
             self._broker.record.malformed += 1
-            self._send(tasks.Error("malformed", content.reason), b"")
+            self._send(tasks.Error("malformed", content.reason), tasks.envelope_of(image))
         elif not isinstance(content, tasks.Pong | tasks.Disconnect):
             self._send(tasks.Error("malformed", "clients send TASK/REQUEST and PING"), envelope)
 
@@ -104,7 +104,8 @@ class TaskNewcomer:
             self._broker.register(worker, self._connect.service.encode(), now)
         elif isinstance(content, Unreadable):
             self._broker.record.malformed += 1
-            self._link.send(tasks.write(tasks.Error("malformed", content.reason)))
+            refusal = tasks.Error("malformed", content.reason)
+            self._link.send(tasks.write(refusal, tasks.envelope_of(image)))
         elif not isinstance(content, tasks.Disconnect):
             # From before a restart, or out of order: it shall start over.
             self._link.send(tasks.write(tasks.Disconnect(), envelope))
@@ -165,7 +166,8 @@ class TaskWorker(Worker):
             self._broker.dismiss(self, b"unexpected", now)
 
     def beat(self) -> None:
-        self._send(tasks.Ping())
+        """With a stamp, as every PING has one: when we last heard of it."""
+        self._send(tasks.Ping(self.seen))
 
     def dismiss(self) -> None:
         self._send(tasks.Disconnect())

@@ -11,11 +11,12 @@ are frames like any other.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
 from homing.errors import LocalProtocolError, RemoteProtocolError
-from homing.wire.frames import MORE, SHORT, SHORT_MAX, frame, head, prefix
+from homing.wire.frames import MORE, SHORT, SHORT_MAX, frame, head, pack, prefix, unpack
 from homing.wire.mdp_fields import (
     CREDIT_MAX,
     EMPTY,
@@ -64,6 +65,8 @@ W_PARTIAL_LOCAL, W_PARTIAL_CLOUD, W_FAILED = b"\x09", b"\x0a", b"\x0b"
 C02_PARTIAL, C02_FINAL = b"\x02", b"\x03"
 W02_PARTIAL, W02_FINAL, W02_HEARTBEAT, W02_DISCONNECT = b"\x03", b"\x04", b"\x05", b"\x06"
 
+MMI: Final = b"mmi."
+"""What the broker itself is asked (8/MMI) begins with this."""
 _FROM_CLIENT_0X: Final = EMPTY + frame(b"MDPC0X", True)
 _FROM_CLIENT_01: Final = EMPTY + frame(b"MDPC01", True)
 # With the command's header, so that an envelope that happens to be `MDPC02` is not taken for it.
@@ -102,7 +105,19 @@ def speaks_worker(image: bytes) -> bool:
 
 
 def read_from_client(image: bytes) -> Request:
-    """C1/B1 in any dialect, with or without an envelope."""
+    """C1/B1 in any dialect, with or without an envelope. Questions to the broker need no data."""
+    try:
+        return _read_request(image)
+    except RemoteProtocolError:
+        if MMI in image:
+            with suppress(RemoteProtocolError):
+                completed = _read_request(pack([*unpack(image), b""]))
+                if completed.service.startswith(MMI):
+                    return completed
+        raise
+
+
+def _read_request(image: bytes) -> Request:
     if len(image) > 2 and image[0] == MORE:
         # Whatever a broker hears most: our own dialect, after an envelope or without one.
         start = image[1] + 2 if image[1] else 0

@@ -146,10 +146,11 @@ class _Framed:
 class CommandStream(_Framed):
     """The connector's side: whole commands out of a subscriber's bytes, uninspected."""
 
-    __slots__ = ()
+    __slots__ = ("last_words",)
 
     def __init__(self, limit: int = MAX_COMMAND) -> None:
         super().__init__(limit)
+        self.last_words = b""  # to a subscriber whose framing is broken, before we hang up
 
     def receive(self, data: bytes) -> list[bytes]:
         """Whole commands, each as the frame it came in."""
@@ -159,6 +160,13 @@ class CommandStream(_Framed):
         whole = self._gather(data)
         if whole is None:
             return []
+        try:
+            return self._cut(whole)
+        except RemoteProtocolError as error:
+            self.last_words = status(False, f"command error: {error}")
+            raise
+
+    def _cut(self, whole: bytes) -> list[bytes]:
         commands: list[bytes] = []
         at = 0
         size = len(whole)

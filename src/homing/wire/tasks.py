@@ -8,7 +8,7 @@ Majordomo may have more than one frame of data: they all follow the header.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,6 +21,9 @@ NAME_MAX: Final = 255
 ID_MAX: Final = 255
 ENVELOPE_MAX: Final = 255
 NO_BODY: Final = b"\x00\x00"
+
+# Whatever was sent comes back: nanoseconds are more than a float can hold, 64 bits what msgpack can.
+Stamp = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | str | None
 
 
 class Connect(msgspec.Struct, frozen=True, tag=True):
@@ -44,13 +47,13 @@ class Config(msgspec.Struct, frozen=True):
 class Ping(msgspec.Struct, frozen=True, tag=True):
     """Are you there? Either way."""
 
-    ts: float | str | None = None
+    ts: Stamp = None
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
     """Yes, with the Ping's `ts`."""
 
-    ts: float | str | None = None
+    ts: Stamp = None
 
 
 class Task(msgspec.Struct, frozen=True, tag=True):
@@ -90,12 +93,12 @@ class _Header(msgspec.Struct, omit_defaults=True):
     """The header as JSON has it; unknown fields are skipped."""
 
     request: str
-    type: str = ""
+    type: str | None = ""  # null is how some say that they have none
     service: str = ""
-    message_id: str = ""
-    worker: str = ""
+    message_id: str | None = ""
+    worker: str | None = ""
     credit: int = 1
-    ts: float | str | None = None
+    ts: Stamp = None
     code: str = ""
     reason: str = ""
     priority: int = 4
@@ -114,7 +117,7 @@ def read(image: bytes) -> tuple[bytes, Message]:
         header = _headers.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"header: {error}", at) from error
-    if len(header.service.encode()) > NAME_MAX or len(header.message_id.encode()) > ID_MAX:
+    if len(header.service.encode()) > NAME_MAX or len(_id(header).encode()) > ID_MAX:
         raise RemoteProtocolError(f"service and message_id have at most {NAME_MAX} bytes", at)
     data = image[end:] or NO_BODY
     return image[:at], _message(header, data, at)
@@ -136,8 +139,31 @@ def _find_header(image: bytes) -> tuple[int, bytes, int]:
     raise RemoteProtocolError("no header: a JSON object was expected", at)
 
 
+def envelope_of(image: bytes) -> bytes:
+    """What stands before the answer to something that `read` could not read.
+
+    A REQ hears only what follows its delimiter.
+    """
+    at = 0
+    for _ in range(2):
+        try:
+            frames, end = head(image, 1, at)
+        except RemoteProtocolError:
+            break
+        if not image[at] & MORE or len(frames[0]) > ENVELOPE_MAX:
+            break
+        if not frames[0]:
+            return image[:end]
+        at = end
+    return b""
+
+
+def _id(header: _Header) -> str:
+    return header.message_id or ""
+
+
 def _message(header: _Header, data: bytes, at: int) -> Message:
-    match header.request, header.type:
+    match header.request, header.type or "":
         case "TASK", "REQUEST":
             return _task(header, data, at)
         case "TASK", "RESPONSE":
@@ -151,11 +177,11 @@ def _message(header: _Header, data: bytes, at: int) -> Message:
         case "CONNECT", "":
             if not 1 <= header.credit <= 65536:
                 raise RemoteProtocolError("credit is 1 to 65536", at)
-            return Connect(header.service, header.worker, header.credit)
+            return Connect(header.service, header.worker or "", header.credit)
         case "CONFIG", "":
             return _config(data)
         case "ERROR", "":
-            return Error(header.code, header.reason, header.message_id)
+            return Error(header.code, header.reason, _id(header))
         case "DISCONNECT", "":
             return Disconnect()
     raise RemoteProtocolError(f"unknown request {header.request!r} {header.type!r}"[:120], at)
@@ -166,7 +192,7 @@ def _task(header: _Header, data: bytes, at: int) -> Task:
         raise RemoteProtocolError("a task names its service", at)
     if not (0 <= header.priority <= 9 and 0 <= header.timeout_ms < 1 << 32):
         raise RemoteProtocolError("priority is 0-9, timeout_ms a 32-bit number", at)
-    return Task(header.service, header.message_id, data, header.priority, header.timeout_ms)
+    return Task(header.service, _id(header), data, header.priority, header.timeout_ms)
 
 
 def _config(data: bytes) -> Config:
@@ -200,7 +226,8 @@ def write(message: Message, envelope: bytes = b"") -> bytes:
         case Pong(ts):
             header, data = _Header("PONG", ts=ts), NO_BODY
         case Error(code, reason, message_id):
-            header = _Header("ERROR", message_id=message_id, code=code, reason=reason)
+            # A reason is always there, if only the code once more: whoever reads it need not ask.
+            header = _Header("ERROR", message_id=message_id, code=code, reason=reason or code)
             data = NO_BODY
         case Disconnect():
             header, data = _Header("DISCONNECT"), NO_BODY

@@ -122,7 +122,7 @@ def _framed(text: bytes) -> bytes:
 class SubscriberCodec:
     """A homing.node.plug.Codec: commands from either kind of subscriber."""
 
-    __slots__ = ("_limit", "_origins", "browser", "ready", "receive")
+    __slots__ = ("_limit", "_origins", "_stream", "browser", "ready", "receive")
 
     peer_identity = b""
     user = ""
@@ -132,10 +132,13 @@ class SubscriberCodec:
         self.ready = False
         self.browser: Browser | None = None
         self.receive: Callable[[bytes], list[bytes]] = self._first
+        self._stream: CommandStream | None = None
         self._limit = limit
         self._origins = origins
 
     def take(self) -> bytes:
+        if self._stream is not None:
+            return self._stream.last_words
         return b"" if self.browser is None else self.browser.take()
 
     def _first(self, data: bytes) -> list[bytes]:
@@ -145,7 +148,8 @@ class SubscriberCodec:
             self.receive = self._upgrade
         else:
             self.ready = True
-            self.receive = CommandStream(self._limit).receive
+            self._stream = CommandStream(self._limit)
+            self.receive = self._stream.receive
         return self.receive(data)
 
     def _upgrade(self, data: bytes) -> list[bytes]:
