@@ -16,7 +16,7 @@ import msgspec
 from homing.ids import ID_BYTES
 from homing.push.places import by_connector
 from homing.push.popular import SHORT, Popular
-from homing.push.subscription import can_match, parse_fields
+from homing.push.subscription import parse_fields
 from homing.push.values import Field, Value
 
 
@@ -98,8 +98,7 @@ class Table:
             self._refresh(connector, number)
         else:
             number = self._add(place, connector, name)
-        # The index finds one without fields for nobody, as it should one that nothing satisfies.
-        self.index.replace(number, parsed if can_match(parsed) else {})
+        self.index.replace(number, parsed)
         self._entries[number] = Entry(place, name, fields)
         return True
 

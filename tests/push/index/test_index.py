@@ -335,3 +335,21 @@ def test_buffers_filled_to_the_last_place() -> None:
         index._local.__dict__.clear()  # a thread that starts with small buffers
         assert answers(index, {"a": 5, "b": 3}) == list(range(size))
         index.remove(size - 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b'{"a":{"use":2,"low":5,"high":1}}',
+        b'{"a":{"use":3,"extra":{"in":[]}},"b":{"use":2,"low":0}}',
+    ],
+)
+def test_what_nothing_satisfies_is_held_and_never_found(fields: bytes) -> None:
+    index = Index()
+    index.add(1, parse_fields(fields))
+    index.add(2, parse_fields(b'{"b":{"use":2,"low":0}}'))
+    assert 1 in index
+    assert list(index.match({"a": 3, "b": 1})) == [2]
+    index.remove(1)
+    assert 1 not in index
+    index.close()

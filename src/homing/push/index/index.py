@@ -126,10 +126,10 @@ class Index:
     def _add(self, subscription: int, fields: Mapping[str, Field]) -> None:
         if not 0 <= subscription <= MAX_ID:
             raise SubscriptionError(f"a subscription's id has 64 bits, {subscription} does not")
-        if not fields:
+        boxes = self._vocabulary.boxes(fields) if fields else []
+        if not boxes:  # it asks for nothing, or for what no value satisfies
             self._silent.add(subscription)
         else:
-            boxes = self._vocabulary.boxes(fields)
             entry = self._tail.append(subscription, boxes)
             if entry < 0:
                 self._freeze(len(boxes), bounds_in(boxes))

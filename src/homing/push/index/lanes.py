@@ -131,6 +131,8 @@ class Vocabulary:
         checks: list[tuple[str, Field]] = []
         room = MAX_BOXES
         for name, field in others:
+            if not field:
+                return []  # no value satisfies it
             pieces, exact = self._pieces(name, field)
             if len(pieces) > room:
                 pieces, exact = [self._hull(name, field)], False
