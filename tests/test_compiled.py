@@ -11,6 +11,7 @@ HOT = [
     "homing.wire.reader",
     "homing.wire.mdp",
     "homing.service.dispatch",
+    "homing.service.handing",
     "homing.node.turn",
     "homing.node.link",
     "homing.node.zmtp",
