@@ -77,7 +77,7 @@ class Host:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.loop = loop or asyncio.get_running_loop()
-        self.turn = Turn(self.loop.call_soon)
+        self.turn = Turn(self.loop.call_soon, self.loop.call_later)
         self.call_soon: Callable[..., Any] = self.loop.call_soon
         self.now: Callable[[], float] = SystemClock.monotonic
         self.plugs: dict[str, Plug] = {}

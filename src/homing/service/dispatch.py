@@ -143,7 +143,11 @@ class DispatchCore(Handing):
         ):
             self.refuse(pending, b"queue-full %d wait" % service.waiting, now)
             return False
-        if not service.workers and pending.asker.hears_refusals and not self.served(service):
+        if (
+            not (service.workers or self.generalists)
+            and pending.asker.hears_refusals
+            and not self.federation.knows(service.name)
+        ):
             pending.due = min(pending.deadline, now + policy.absent_grace)
         service.put(pending)
         self.waiting_bytes = waiting_bytes

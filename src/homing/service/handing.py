@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from homing.service.federation import Federation, Peer
-from homing.service.pending import DONE, HELD, Holder, Pending
+from homing.service.pending import DONE, HELD, NOT_YET, Holder, Pending
 from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
@@ -98,7 +98,11 @@ class Handing:
 
     def _next(self, service: Service, now: float) -> Pending | None:
         """The next waiting request whose asker is still there."""
-        return self._checked(service, service.take(), now)
+        pending = service.take()
+        if pending is not None and pending.asker.link is not None and service.waiting:
+            self.waiting_bytes -= pending.size
+            return pending
+        return self._checked(service, pending, now)
 
     def _checked(self, service: Service, pending: Pending | None, now: float) -> Pending | None:
         """A request that was taken from its queue, or the next whose asker is still there."""
@@ -130,7 +134,21 @@ class Handing:
             self._give(worker, pending, now)
 
     def _returned(self, peer: Peer, service: Service, now: float) -> None:
-        """A peer has room again."""
+        """A peer has room again: for what waits, where there is no other peer to choose."""
+        if service.waiting and peer is self.federation.only and peer.claims(service.name):
+            pending = self._next(service, now) if peer.link is not None else None
+            if pending is not None:
+                # One for one: what is known of its capacity stays as it is.
+                if pending.attempts or pending.number != NOT_YET:
+                    self.record.reposted(pending, peer, now)
+                else:
+                    self.record.reposts += 1
+                pending.state = HELD
+                pending.holder = peer
+                pending.handed = now
+                pending.attempts += 1
+                peer.hand_next(pending)
+                return
         peer.regain(service.name)
         if service.waiting:
             self.pump(service, now)
