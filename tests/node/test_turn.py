@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from homing.node.turn import DOUBT, PATIENCE, Turn
+from homing.node.turn import DOUBT, MOMENT, PATIENCE, Turn
 
 
 class Loop:
@@ -12,9 +12,21 @@ class Loop:
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
+        self.timers: list[Callable[[], None]] = []
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self.calls.append(call)
+
+    def call_later(self, delay: float, call: Callable[[], None]) -> None:
+        assert delay == MOMENT
+        self.timers.append(call)
+        assert len(self.timers) == 1, "one moment at a time"
+
+    def moment(self) -> None:
+        """So much time passes that a timer fires."""
+        timers, self.timers = self.timers, []
+        for timer in timers:
+            timer()
 
     def turn(self) -> None:
         calls, self.calls = self.calls, []
@@ -39,7 +51,7 @@ class Tap:
 
 def test_all_that_was_sent_to_is_flushed_once() -> None:
     loop, taps = Loop(), [Tap(), Tap()]
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, loop.call_later)
     for tap in taps:
         turn.add(tap)
     loop.turn()
@@ -47,25 +59,50 @@ def test_all_that_was_sent_to_is_flushed_once() -> None:
     assert not loop.calls
 
 
-def test_a_link_put_off_waits_for_a_turn_with_nothing_else_to_write() -> None:
+def test_a_link_put_off_waits_for_turns_with_something_else_to_write() -> None:
     loop, busy, patient = Loop(), Tap(), Tap()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, loop.call_later)
     turn.put_off(patient)
-    turn.add(busy)
-    loop.turn()
-    assert (busy.flushes, patient.flushes) == (1, 0)
-    turn.add(busy)
+    for _ in range(2):
+        turn.add(busy)
+        loop.turn()
+    assert (busy.flushes, patient.flushes) == (2, 0)
+    assert not loop.timers, "the loop is turning"
     loop.turn()
     assert (busy.flushes, patient.flushes) == (2, 0)
+    assert not loop.calls, "the loop may sleep"
+    turn.add(busy)
     loop.turn()
-    assert (busy.flushes, patient.flushes) == (2, 1)
+    assert not loop.calls, "and is not kept turning once it has slept"
+    loop.moment()
+    assert (busy.flushes, patient.flushes) == (3, 1)
+    assert not loop.calls
+    assert not loop.timers
+
+
+def test_a_moment_that_others_began_is_not_cut_short() -> None:
+    loop, busy, first, second = Loop(), Tap(), Tap(), Tap()
+    turn = Turn(loop.call_soon, loop.call_later)
+    turn.put_off(first)
+    turn.add(busy)
     loop.turn()
-    assert not loop.calls, "nothing is waited for any more"
+    loop.turn()  # nothing to write: the moment begins
+    first.full = True
+    turn.add(busy)
+    loop.turn()
+    assert first.flushes == 1
+    turn.put_off(second)
+    turn.add(busy)
+    loop.turn()
+    loop.moment()
+    assert second.flushes == 0
+    loop.moment()
+    assert second.flushes == 1
 
 
 def test_a_link_put_off_alone_is_flushed_in_its_turn() -> None:
     loop, patient = Loop(), Tap()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, loop.call_later)
     turn.put_off(patient)
     loop.turn()
     assert patient.flushes == 1
@@ -74,7 +111,7 @@ def test_a_link_put_off_alone_is_flushed_in_its_turn() -> None:
 
 def test_patience_ends() -> None:
     loop, busy, patient = Loop(), Tap(), Tap()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, loop.call_later)
     turn.put_off(patient)
     for _ in range(PATIENCE):
         assert patient.flushes == 0
@@ -89,7 +126,7 @@ def test_patience_ends() -> None:
 
 def test_one_that_has_enough_does_not_wait_for_the_others() -> None:
     loop, busy, full, patient = Loop(), Tap(), Tap(), Tap()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, loop.call_later)
     turn.put_off(full)
     turn.put_off(patient)
     full.full = True
@@ -100,18 +137,19 @@ def test_one_that_has_enough_does_not_wait_for_the_others() -> None:
 
 def test_waiting_in_vain_is_not_tried_again_at_once() -> None:
     loop, busy, patient = Loop(), Tap(), Tap()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, loop.call_later)
 
-    def once() -> int:
-        """How many turns a link that is put off in a busy one waits."""
+    def once() -> bool:
+        """Whether a link that is put off in a busy turn waits for a moment in which none follows."""
         before = patient.flushes
         turn.put_off(patient)
         turn.add(busy)
-        turns = 0
-        while patient.flushes == before:
-            loop.turn()
-            turns += 1
+        loop.turn()
+        loop.turn()
+        waits = patient.flushes == before
+        loop.moment()
+        assert patient.flushes == before + 1
         assert not loop.calls
-        return turns
+        return waits
 
-    assert [once() for _ in range(DOUBT + 2)] == [2, *[1] * DOUBT, 2]
+    assert [once() for _ in range(DOUBT + 2)] == [True, *[False] * DOUBT, True]

@@ -23,8 +23,8 @@ from tests.service.rig import on_loop
 def ask(asking: Asking, service: str, *, streamed: bool = False, deadline: float = 10.0) -> Asked:
     plan = asking.plan(service, 10.0, 4, streamed)
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    asked, image = asking.add(plan, frame(b"question", False), deadline, done)
-    read = mdp.read_from_client(image)
+    asked = asking.ask(plan, frame(b"question", False), deadline, done, None)
+    read = mdp.read_from_client(asked.unsent)
     assert read.service == service.encode()
     assert read.envelope.endswith(asked.key)
     options = mdp.read_options(read.envelope)

@@ -79,7 +79,7 @@ class Host:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.loop = loop or asyncio.get_running_loop()
-        self.turn = Turn(self.loop.call_soon)
+        self.turn = Turn(self.loop.call_soon, self.loop.call_later)
         self.call_soon: Callable[..., Any] = self.loop.call_soon
         self.now: Callable[[], float] = SystemClock.monotonic
         self.plugs: dict[str, Plug] = {}
@@ -115,7 +115,7 @@ class Host:
         """Look for more for so many seconds before sleeping; before there are links."""
         if moment > 0 and (os.cpu_count() or 1) > 1:  # with one, whoever sends more needs it
             lookout = Lookout(self.loop.call_soon, self.now, os.sched_yield, moment)
-            self.turn = Turn(lookout.call_soon)
+            self.turn = Turn(lookout.call_soon, self.loop.call_later)
 
     def add(self, plug: Plug) -> None:
         """Make a plug known under its name."""

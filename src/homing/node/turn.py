@@ -1,8 +1,9 @@
 """The end of a loop turn: every link that was sent to is written to once.
 
-A link may be put off: it waits a few turns for more to send, while each of those turns has
-something else to write. The loop keeps turning meanwhile; as soon as a turn has nothing to write,
-nobody gains from waiting.
+A link may be put off: it waits for more to send, for a few turns that have something else to write.
+As long as such turns come at once the loop keeps turning; when one does not they are waited for
+for a moment. Where none comes in that time nobody gains from waiting, and it is not tried again for a
+while.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any, Final, Protocol
 # A busy broker's turn takes 0.1 ms and brings two answers or three: some twenty together, in less
 # time than their requests have stood in line.
 PATIENCE: Final = 8
-# Once the loop turned only to find nothing, it is not about to be busy: so many times links that
-# were put off are flushed at once before waiting is tried again.
-DOUBT: Final = 8
+# Seconds after which the turns that were waited for are waited for no more.
+MOMENT: Final = 0.002
+# Once a moment passed without such a turn, the loop is not about to be busy: so many times links
+# that were put off are flushed at once before waiting is tried again.
+DOUBT: Final = 16
 
 
 class Flushable(Protocol):
@@ -35,14 +38,31 @@ class Turn:
     that one turn's reads have caused leaves with one write a link.
     """
 
-    __slots__ = ("_age", "_call_soon", "_called", "_dirty", "_doubt", "_put_off")
+    __slots__ = (
+        "_age",
+        "_armed",
+        "_call_later",
+        "_call_soon",
+        "_called",
+        "_dirty",
+        "_doubt",
+        "_group",
+        "_put_off",
+    )
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], Any]) -> None:
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], Any],
+        call_later: Callable[[float, Callable[[], None]], Any],
+    ) -> None:
         self._call_soon = call_soon
+        self._call_later = call_later
         self._called = False
         self._dirty: list[Flushable] = []
         self._put_off: list[Flushable] = []
         self._age = 0  # turns that the first of those has waited
+        self._group = 0  # counts those that were put off together
+        self._armed = -1  # the group that a moment was begun for; -1: none is under way
         self._doubt = 0
 
     def add(self, link: Flushable) -> None:
@@ -53,7 +73,7 @@ class Turn:
         self._dirty.append(link)
 
     def put_off(self, link: Flushable) -> None:
-        """Flush this link when a turn has nothing else to write, or in a few turns."""
+        """Flush this link in a few turns that have something else to write, or in a moment."""
         if not self._called:
             self._called = True
             self._call_soon(self.flush)
@@ -70,13 +90,11 @@ class Turn:
             self._wait_on(len(dirty) > 0)
 
     def _wait_on(self, busy: bool) -> None:
-        self._age += 1
         waiting = self._put_off
         self._put_off = []
-        patient = busy and self._age < PATIENCE
-        if not busy and self._age == 2:
-            self._doubt = DOUBT
-        elif self._doubt:
+        self._age += busy
+        patient = 0 < self._age < PATIENCE
+        if self._doubt:
             self._doubt -= 1
             patient = False
         for link in waiting:
@@ -86,6 +104,32 @@ class Turn:
                 link.flush()
         if not self._put_off:
             self._age = 0
-        elif not self._called:
+            self._group += 1
+        elif self._armed < 0 and not busy:
+            self._arm()
+        elif self._armed < 0 and not self._called:
+            # Does the next turn come at once? Where one did not, a moment is under way already.
             self._called = True
             self._call_soon(self.flush)
+
+    def _arm(self) -> None:
+        self._armed = self._group
+        self._call_later(MOMENT, self._late)
+
+    def _late(self) -> None:
+        """A moment has passed: whoever has waited for all of it waits no more."""
+        begun_for = self._armed
+        self._armed = -1
+        if not self._put_off:
+            return
+        if begun_for != self._group:
+            self._arm()
+            return
+        if self._age < 2:
+            self._doubt = DOUBT
+        waiting = self._put_off
+        self._put_off = []
+        self._age = 0
+        self._group += 1
+        for link in waiting:
+            link.flush()

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from homing.errors import HomingError, Malformed, QueueFull, Refused, RemoteProtocolError
+from homing.service.stream import Stream
 from homing.wire import mdp
 from homing.wire.mdp_fields import NAME_MAX
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options
@@ -139,10 +140,15 @@ class Asking:
         options = mdp.write_options(Options(streamed, priority, milliseconds))
         return Plan(_SHORT_16 + options, behind, report, patience, streamed)
 
-    def add(
-        self, plan: Plan, data: bytes, deadline: float, done: asyncio.Future[bytes]
-    ) -> tuple[Asked, bytes]:
-        """Remember a request; it, and the image to send for it."""
+    def ask(
+        self,
+        plan: Plan,
+        data: bytes,
+        deadline: float,
+        done: asyncio.Future[bytes],
+        stream: Stream | None,
+    ) -> Asked:
+        """Remember a request and send it, or keep it until there is a connection."""
         if plan.before:
             self._count += 1
             key = self._count.to_bytes(_ID_BYTES, "big")
@@ -155,7 +161,11 @@ class Asking:
         else:
             asked = Asked(key, plan, deadline, done)
         self.under_way[key] = asked
-        return asked, image
+        if stream is None:
+            asked.unsent = image
+        else:
+            stream.send(image)
+        return asked
 
     def unsent(self) -> Iterator[bytes]:
         """The images that wait for a connection, in the order they were asked."""

@@ -117,8 +117,12 @@ class Client:
         """Ask, wait, and return the answer as `returns` says (see homing.service.bodies)."""
         data = self._codec.write(body)
         read = body_of if returns is bytes else self._codec.reader(returns)
-        plan = self._plan(service, options) if options else self._usual_plan(service)
-        left = options.get("retries", self._retries) if options else self._retries
+        if options:
+            plan = self._plan(service, options)
+            left = options.get("retries", self._retries)
+        else:
+            plan = self._usual.get(service) or self._usual_plan(service)
+            left = self._retries
         pauses: Backoff | None = None
         while True:
             stream = self._lifeline.stream
@@ -279,12 +283,10 @@ class Client:
             self._lifeline.leave("the broker is shutting down")
 
     def _usual_plan(self, service: str) -> Plan:
-        """The plan of requests without options, which most are."""
-        plan = self._usual.get(service)
-        if plan is None:
-            if len(self._usual) >= MAX_PLANS:
-                self._usual.clear()
-            plan = self._usual[service] = self._plan(service, {})
+        """Make the plan of requests without options, which most are, and keep it."""
+        if len(self._usual) >= MAX_PLANS:
+            self._usual.clear()
+        plan = self._usual[service] = self._plan(service, {})
         return plan
 
     def _plan(self, service: str, options: Options, streamed: bool = False) -> Plan:
@@ -298,11 +300,7 @@ class Client:
         stream = self._lifeline.stream
         if stream is None:
             self._start()
-        asked, image = self._asking.add(plan, data, deadline, loop.create_future())
-        if stream is None:
-            asked.unsent = image
-        else:
-            stream.send(image)
+        asked = self._asking.ask(plan, data, deadline, loop.create_future(), stream)
         if deadline < self._alarm_at:
             self._set_alarm(loop, deadline)
         if not self._pulse.running:

@@ -10,15 +10,18 @@ from homing.service.decisions import MAJORDOMO, Decision
 from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
-from homing.wire.frames import MORE, SHORT, frame
+from homing.wire.frames import MORE, SHORT, SHORT_MAX, frame
 from homing.wire.mdp_fields import EMPTY
-from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerNak, Request
+from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerAnswer, PeerNak, Request
 from homing.wire.tasks import Task
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
 
 FINAL: Final = Kind.FINAL
+# Requests in line for a service at which its answers may wait for others: so many keep the workers
+# busy until the clients hear (ADR 0016).
+LINE: Final = 8
 # No message begins with these flags.
 _NO_IMAGE: Final = b"\xff"
 
@@ -140,7 +143,7 @@ class Client0X(MdpClient):
         )
         start = SHORT[len(envelope)] + envelope if envelope else b""
         image = b"".join((start, head, data))
-        if service.waiting:
+        if service.waiting >= LINE:
             link.send_with_others(image)
         else:
             link.send(image)
@@ -172,7 +175,7 @@ class Client01(MdpClient):
         image = service.report_01 + data
         if envelope:
             image = frame(envelope, True) + image
-        if service.waiting:
+        if service.waiting >= LINE:
             link.send_with_others(image)
         else:
             link.send(image)
@@ -194,7 +197,7 @@ class Client02(MdpClient):
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         if self.link is not None:
             image = mdp.report_head(Dialect.D02, kind, pending.service.name) + data
-            if pending.service.waiting:
+            if pending.service.waiting >= LINE:
                 self.link.send_with_others(image)
             else:
                 self.link.send(image)
@@ -226,18 +229,26 @@ class Origin(Asker):
         self._head = _NO_IMAGE  # what stood before its `[client]`
 
     def receive(self, image: bytes, now: float) -> None:
-        """B4: one repost; as with clients most begin as the one before did."""
+        """B4: one repost."""
+        self.receive_all([image], now)
+
+    def receive_all(self, images: list[bytes], now: float) -> None:
+        """B4: every repost that came at once; as with clients most begin as the one before did."""
+        core = self._broker.core
+        service = core.services.get(self._asks)
         head = self._head
-        if image.startswith(head):
+        at = len(head)
+        for image in images:
+            if service is not None and image[:at] == head and image[at] == MORE:
+                start = at + 2
+                end = start + image[at + 1]
+                if end > start and image[end : end + 2] == EMPTY:
+                    core.take_on(self, service, image[end + 2 :], image[start:end], None, now)
+                    continue
+            self._read(image, now)
+            service = core.services.get(self._asks)
+            head = self._head
             at = len(head)
-            end = at + 2 + image[at + 1]
-            service = self._broker.core.services.get(self._asks)
-            short = image[at] == MORE and end > at + 2 and image.startswith(EMPTY, end)
-            if short and service is not None:
-                data, address = image[end + 2 :], image[at + 2 : end]
-                self._broker.core.take_on(self, service, data, address, None, now)
-                return
-        self._read(image, now)
 
     def _read(self, image: bytes, now: float) -> None:
         try:
@@ -253,13 +264,13 @@ class Origin(Asker):
 
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         """B7."""
-        if self.link is not None:
-            head = frame(pending.envelope, True)
-            if kind is FINAL:
-                self.link.send(head + pending.service.cloud_0x + data)
-            else:
-                part = EMPTY + mdp_peers.peer_answer_head(kind, pending.service.name)
-                self.link.send(head + part + data)
+        link, address = self.link, pending.envelope
+        if link is None:
+            return
+        if kind is FINAL and len(address) <= SHORT_MAX:
+            link.send(b"".join((SHORT[len(address)], address, pending.service.cloud_0x, data)))
+        else:
+            link.send(mdp_peers.write(PeerAnswer(kind, address, pending.service.name, data)))
 
     def refuse(self, pending: Pending, reason: bytes) -> None:
         """B10."""

@@ -6,17 +6,17 @@
        └── nobody ─► waiting ──┴─────► due                 `timeout` or `no-service`, DONE
 
 A request that timed out while held stays in its holder's `held`, DONE: the holder's late answer
-frees its credit and goes nowhere. Local workers come first, then workers for any service, then the
-peer with most free capacity. Pure: no clocks, no sockets; askers and holders do the sending.
+frees its credit and goes nowhere. Who gets what is in homing.service.handing. Pure: no clocks, no
+sockets; askers and holders do the sending.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final, cast
 
 from homing.service.deadlines import Deadlines
 from homing.service.federation import Federation, Peer
+from homing.service.handing import Handing
 from homing.service.pending import DONE, HELD, NOT_YET, WAITING, Asker, Holder, Pending
 from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
@@ -33,35 +33,19 @@ REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
 """What a peer may say of a repost that another place could still serve."""
 
 
-class DispatchCore:
-    """Services, their workers, and every request under way at one broker."""
+class DispatchCore(Handing):
+    """Every request under way at one broker: how it comes, is answered, and ends."""
 
     def __init__(self, policy: BrokerPolicy, federation: Federation, record: Record) -> None:
-        self.policy = policy
-        self.federation = federation
-        self.record = record
-        self.services: dict[bytes, Service] = {}
-        self.anyone: OrderedDict[Worker, None] = OrderedDict()
-        self.roster: dict[Worker, None] = {}
-        self.generalists = 0  # workers here that serve any service
-        self.live = 0
-        self.waiting_bytes = 0
+        super().__init__(policy, federation, record)
         self.draining = False
         self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01))
         self._max_body = policy.max_body
         self._max_client_requests = policy.max_client_requests
         self._max_waiting_bytes = policy.max_waiting_bytes
         self._peers = federation.peers
-        self._hungry: OrderedDict[Service, None] = OrderedDict()
 
     # --- requests come ------------------------------------------------------------------------
-
-    def service(self, name: bytes) -> Service | None:
-        """The service of that name, made when it is new; None when there are too many."""
-        found = self.services.get(name)
-        if found is None and len(self.services) < self.policy.max_services:
-            found = self.services[name] = Service(name, self.policy.of(name))
-        return found
 
     def take_on(
         self,
@@ -159,7 +143,11 @@ class DispatchCore:
         ):
             self.refuse(pending, b"queue-full %d wait" % service.waiting, now)
             return False
-        if not service.workers and pending.asker.hears_refusals and not self.served(service):
+        if (
+            not (service.workers or self.generalists)
+            and pending.asker.hears_refusals
+            and not self.federation.knows(service.name)
+        ):
             pending.due = min(pending.deadline, now + policy.absent_grace)
         service.put(pending)
         self.waiting_bytes = waiting_bytes
@@ -173,36 +161,7 @@ class DispatchCore:
         else:
             self.refuse(pending, b"no-service", now)
 
-    def served(self, service: Service) -> bool:
-        """Whether anybody serves it: here by name, here by anyone, or at a peer."""
-        return bool(service.workers or self.generalists or self.federation.knows(service.name))
-
     # --- holders ------------------------------------------------------------------------------
-
-    def _employ(self, pool: OrderedDict[Worker, None], pending: Pending, now: float) -> None:
-        """Give a request to the worker of a pool that has idled longest."""
-        worker, _ = pool.popitem(last=False)
-        worker.room -= 1
-        if worker.room:
-            pool[worker] = None
-        # As in _give, which is for holders of all kinds.
-        pending.state = HELD
-        pending.holder = worker
-        pending.handed = now
-        pending.attempts += 1
-        worker.hand(pending)
-
-    def _repost(self, peer: Peer, pending: Pending, now: float) -> None:
-        """Give one of our own clients' requests to a peer."""
-        self.record.reposted(pending, peer, now)
-        self._give(peer, pending, now)
-
-    def _give(self, holder: Holder, pending: Pending, now: float) -> None:
-        pending.state = HELD
-        pending.holder = holder
-        pending.handed = now
-        pending.attempts += 1
-        holder.hand(pending)
 
     def join(self, worker: Worker, service: Service | None, now: float) -> None:
         """A worker is ready: for a service, or (None) for any."""
@@ -253,66 +212,6 @@ class DispatchCore:
         else:
             self.record.requeued(pending, holder, now)
             self._put_back(pending)
-
-    def _put_back(self, pending: Pending) -> None:
-        pending.parts = None
-        pending.partials = 0
-        pending.service.put_back(pending)
-        self.waiting_bytes += pending.size
-        self._hungry[pending.service] = None
-
-    def pump(self, service: Service, now: float) -> None:
-        """Hand out what waits as long as anybody can take it."""
-        while service.waiting:
-            pool = service.idle or self.anyone
-            peer = None if pool else self.federation.choose(service.name)
-            if not pool and peer is None:
-                return
-            pending = self._next(service, now)
-            if pending is None:
-                return
-            if peer is None:
-                self._employ(pool, pending, now)
-            else:
-                self._repost(peer, pending, now)
-
-    def pump_hungry(self, now: float) -> None:
-        """Peers changed: see what of all that waits can go now."""
-        for service in list(self._hungry):
-            self.pump(service, now)
-
-    def _next(self, service: Service, now: float) -> Pending | None:
-        """The next waiting request whose asker is still there."""
-        return self._checked(service, service.take(), now)
-
-    def _checked(self, service: Service, pending: Pending | None, now: float) -> Pending | None:
-        """A request that was taken from its queue, or the next whose asker is still there."""
-        while True:
-            if not service.waiting:
-                self._hungry.pop(service, None)
-            if pending is None:
-                return None
-            self.waiting_bytes -= pending.size
-            if pending.asker.link is not None:
-                return pending
-            self.record.refused(pending, b"client-gone", now)
-            self._end(pending)
-            pending = service.take()
-
-    def _feed(self, worker: Worker, now: float) -> None:
-        """Give an any-service worker what waits, the services taking turns."""
-        while self._hungry and worker.room:
-            service = next(iter(self._hungry))
-            pending = self._next(service, now)
-            if pending is None:
-                continue
-            if service in self._hungry:
-                self._hungry.move_to_end(service)
-            del self.anyone[worker]
-            worker.room -= 1
-            if worker.room:
-                self.anyone[worker] = None
-            self._give(worker, pending, now)
 
     # --- answers come -------------------------------------------------------------------------
 
@@ -383,37 +282,6 @@ class DispatchCore:
         else:
             self._freed(cast(Worker, holder), now)
 
-    def _returned(self, peer: Peer, service: Service, now: float) -> None:
-        """A peer has room again."""
-        peer.regain(service.name)
-        if service.waiting:
-            self.pump(service, now)
-
-    def _freed(self, worker: Worker, now: float) -> None:
-        """A worker has room again: for what waits, or to idle."""
-        pool = worker.pool
-        if pool is None:
-            return
-        service = worker.service
-        if service is not None and service.waiting:
-            pending = service.take()
-            if pending is not None and pending.asker.link is not None and service.waiting:
-                self.waiting_bytes -= pending.size
-            else:
-                pending = self._checked(service, pending, now)
-            if pending is not None:
-                # One for one: its room stays as it is.
-                pending.state = HELD
-                pending.holder = worker
-                pending.handed = now
-                pending.attempts += 1
-                worker.hand(pending)
-                return
-        worker.room += 1
-        pool[worker] = None
-        if service is None and self._hungry:
-            self._feed(worker, now)
-
     def _part(self, pending: Pending, data: bytes, now: float) -> None:
         pending.partials += 1
         if pending.streams:
@@ -440,20 +308,6 @@ class DispatchCore:
             self.refuse(pending, reason, now)
 
     # --- requests end -------------------------------------------------------------------------
-
-    def refuse(self, pending: Pending, reason: bytes, now: float) -> None:
-        """End a request with a NAK."""
-        self.record.refused(pending, reason, now)
-        pending.asker.refuse(pending, reason)
-        self._end(pending)
-
-    def _end(self, pending: Pending) -> None:
-        pending.state = DONE
-        pending.service.live -= 1
-        pending.asker.outstanding -= 1
-        self.live -= 1
-        pending.data = b""
-        pending.parts = None
 
     def tick(self, now: float) -> None:
         """Have the journal told of what is new; refuse what is due."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from homing.ports import Link
 from homing.service.pending import Holder, Pending
+from homing.wire.frames import SHORT, SHORT_MAX
 from homing.wire.mdp import address_head
+from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import State
 from homing.wire.mdp_peers import repost_head
 
@@ -34,20 +36,36 @@ class Peer(Holder):
         self._heads: dict[bytes, bytes] = {}
 
     def hand(self, pending: Pending) -> None:
-        """B3: repost it."""
-        service = pending.service.name
+        """B3: repost it, to a place that is free."""
+        self._spend(pending.service.name)
+        self.hand_next(pending)
+
+    def hand_next(self, pending: Pending) -> None:
+        """B3: repost it, to the place of one that has just been answered."""
+        service, link, held = pending.service.name, self.link, self.held
+        address = pending.asker.stem + pending.envelope
+        if pending.message_id or address in held:
+            address = self.keep(pending)
+        else:
+            held[address] = pending
+        if link is None:
+            return
         head = self._heads.get(service)
         if head is None:
             head = self._heads[service] = repost_head(service, self._broker)
-        self._spend(service)
-        address = self.keep(pending)
-        if self.link is not None:
-            self.link.send(head + address_head(address) + pending.data)
+        if len(address) <= SHORT_MAX:
+            link.send(b"".join((head, SHORT[len(address)], address, EMPTY, pending.data)))
+        else:
+            link.send(head + address_head(address) + pending.data)
 
     def free(self, service: bytes) -> int:
         """What it could take for a service, as far as is known."""
         capacity = self.capacity
         return capacity.get(service, 0) or capacity.get(ANY, 0)
+
+    def claims(self, service: bytes) -> bool:
+        """Whether it has workers for a service, busy or not."""
+        return service in self.capacity or ANY in self.capacity
 
     def _spend(self, service: bytes) -> None:
         if not self.capacity.get(service, 0):
@@ -87,7 +105,7 @@ class Federation:
     def __init__(self, broker: bytes, peers: dict[bytes, tuple[str, str]], seed: int = 1) -> None:
         self.broker = broker
         self.peers = {name: Peer(name, broker, ends) for name, ends in peers.items()}
-        self._only = next(iter(self.peers.values())) if len(self.peers) == 1 else None
+        self.only = next(iter(self.peers.values())) if len(self.peers) == 1 else None
         self._draw = seed or 1
 
     def choose(self, service: bytes) -> Peer | None:
@@ -96,9 +114,11 @@ class Federation:
         Between equals two are drawn and the one that holds fewer of our requests is taken:
         brokers that all see the same figures would otherwise all pick the same peer.
         """
-        if self._only is not None:
-            only = self._only
-            return only if only.link is not None and only.free(service) > 0 else None
+        only = self.only
+        if only is not None:  # `free`, written out: every request that waits asks
+            capacity = only.capacity
+            some = capacity.get(service, 0) or capacity.get(ANY, 0)
+            return only if some and only.link is not None else None
         most, best = 0, []
         for peer in self.peers.values():
             if peer.link is None:
@@ -124,7 +144,9 @@ class Federation:
 
     def knows(self, service: bytes) -> bool:
         """Whether some peer has workers for it, busy or not."""
-        return any(service in peer.capacity or ANY in peer.capacity for peer in self.peers.values())
+        if self.only is not None:  # here too
+            return self.only.claims(service)
+        return any(peer.claims(service) for peer in self.peers.values())
 
     def reached(self, link: Link) -> Peer | None:
         """A cloudbe link opened: the peer it leads to, if it is one of ours."""

@@ -15,11 +15,12 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from homing.backoff import Backoff
 from homing.endpoint import Endpoint, parse_endpoint, why_unreachable
 from homing.errors import HandshakeRefused, HomingError, LinkError, Unavailable
+from homing.service.stream import LINGER, Stream
 from homing.wire.mechanisms import Mechanism
 from homing.wire.zmtp import Connection
 
@@ -27,12 +28,8 @@ _log = logging.getLogger("homing.lifeline")
 
 # Seconds for TCP and the handshake together; a node that is there needs a hundredth of it.
 CONNECT_TIMEOUT = 5.0
-# Seconds that the last bytes may take once we hang up.
-LINGER = 5.0
 # Seconds within which a broker sends away whom it never took; one that ends was of use before.
 AT_ONCE = 1.0
-# What may wait, in a turn or in the transport, before senders are asked to wait.
-HIGH_WATER = 1 << 20
 
 
 class Owner(Protocol):
@@ -249,111 +246,3 @@ class Pulse:
                 self._unanswered += 1
             self._pinged = now
         self.start()
-
-
-class Stream(asyncio.Protocol):
-    """One TCP connection: chunks in, messages out to the owner; one write a turn."""
-
-    transport: asyncio.Transport
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        codec: Connection,
-        received: Callable[[list[bytes]], None],
-        resumed: Callable[[], None],
-    ) -> None:
-        self.loop = loop
-        self.codec = codec
-        self.heard = loop.time()
-        self.full = False  # the peer is behind: senders should wait for `Lifeline.room`
-        self._paused = False
-        self._queued = 0  # bytes that wait for the end of this turn
-        self.ready: asyncio.Future[None] = loop.create_future()
-        self.over: asyncio.Future[HomingError] = loop.create_future()
-        self._received = received
-        self._resumed = resumed
-        self._out: list[bytes] = []
-        self._gone = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one by shape only
-        self.transport.set_write_buffer_limits(HIGH_WATER)
-        self.transport.write(self.codec.take())
-
-    def data_received(self, data: bytes) -> None:
-        codec = self.codec
-        self.heard = self.loop.time()
-        try:
-            images = codec.receive(data)
-        except HomingError as error:
-            self.transport.write(codec.take())
-            self.fail(error)
-            return
-        answer = codec.take()
-        if answer:
-            self.transport.write(answer)
-        if codec.ready and not self.ready.done():
-            self.ready.set_result(None)
-        if images:
-            self._received(images)
-
-    def send(self, image: bytes) -> None:
-        """Queue one message for the end of this turn."""
-        if not self._out:
-            self.loop.call_soon(self.flush)
-        self._out.append(image)
-        self._queued += len(image)
-        if self._queued > HIGH_WATER:
-            self.full = True
-
-    def flush(self) -> None:
-        out = self._out
-        if not out or self.over.done():
-            return  # nothing to say, or nobody to say it to
-        self._out = []
-        self._queued = 0
-        if self.codec.cipher is not None:
-            out = [self.codec.encode(image) for image in out]
-        self.transport.write(out[0] if len(out) == 1 else b"".join(out))
-        if self.full and not self._paused:
-            self.full = False
-            self._resumed()
-
-    def write(self, data: bytes) -> None:
-        """Bytes that are no message: a command."""
-        if not self.over.done():
-            self.flush()
-            self.transport.write(data)
-
-    def fail(self, error: HomingError) -> None:
-        """Over, for this reason, once the last words are out."""
-        self._end(error)
-        self.transport.close()
-        self.loop.call_later(LINGER, self.abort)
-
-    def abort(self) -> None:
-        """Hang up at once. asyncio's transports do not like to be told twice."""
-        if not self._gone:
-            self._gone = True
-            self.transport.abort()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._gone = True
-        self._end(LinkError(f"the connection was lost: {error or 'closed by the peer'}"))
-
-    def pause_writing(self) -> None:
-        self._paused = self.full = True
-
-    def resume_writing(self) -> None:
-        self._paused = self.full = False
-        self._resumed()
-
-    def _end(self, error: HomingError) -> None:
-        self._out = []
-        if not self.ready.done():
-            self.ready.set_exception(error)
-            # Whoever dialled may have given up before.
-            self.ready.exception()
-        if not self.over.done():
-            self.over.set_result(error)

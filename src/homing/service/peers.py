@@ -28,19 +28,25 @@ class PeerLink:
         self._link = link
 
     def receive(self, image: bytes, now: float) -> None:
-        """B8 or B10; nearly always the former, as it should be."""
-        end = 2 + image[1]
-        address = image[2:end]
-        held = self._peer.held
-        pending = held.get(address) if image[0] == MORE else None
-        if pending is not None and pending.state == HELD and pending.parts is None:
-            tail = pending.service.cloud_0x
-            data_at = end + len(tail)
-            if image[end:data_at] == tail:
-                del held[address]
-                self._broker.core.finish(self._peer, pending, image[data_at:], now)
-                return
-        self._read(image, now)
+        """B8 or B10: one message."""
+        self.receive_all([image], now)
+
+    def receive_all(self, images: list[bytes], now: float) -> None:
+        """B8 or B10; nearly always the former, as it should be: only the address is cut out."""
+        core, peer = self._broker.core, self._peer
+        for image in images:
+            if image[0] == MORE:
+                end = 2 + image[1]
+                address = image[2:end]
+                pending = peer.held.get(address)
+                if pending is not None and pending.state == HELD and pending.parts is None:
+                    tail = pending.service.cloud_0x
+                    data_at = end + len(tail)
+                    if image[end:data_at] == tail:
+                        del peer.held[address]
+                        core.finish(peer, pending, image[data_at:], now)
+                        continue
+            self._read(image, now)
 
     def _read(self, image: bytes, now: float) -> None:
         try:

@@ -185,14 +185,13 @@ def _answer(pending: Pending) -> Event:
 def _stories(done: list[Pending], first: int) -> list[Event]:
     """Requests from acceptance to answer; the first event will have this number.
 
-    Every request passes here: for our own workers' what `_acceptance` and `_answer` say is written
-    out.
+    Every request passes here: what `_acceptance` and `_answer` say is written out.
     """
     events: list[Event] = []
     for pending in done:
         pending.number = number = first + len(events)
         asker, holder, accepted = pending.asker, pending.holder, pending.accepted
-        if holder is None or holder.remote or pending.message_id:
+        if holder is None or pending.message_id:
             events.append(_acceptance(pending))
             if holder is not None and holder.remote:
                 events.append(RequestReposted(pending.handed, number, holder.name))
@@ -201,15 +200,20 @@ def _stories(done: list[Pending], first: int) -> list[Event]:
         events.append(
             RequestAccepted(accepted, pending.service.name, asker.name, pending.size, asker.origin)
         )
+        worker, peer = holder.name, b""
+        if holder.remote:
+            worker, peer = b"", worker
+            events.append(RequestReposted(pending.handed, number, peer))
         events.append(
             RequestAnswered(
                 pending.ended,
                 number,
-                holder.name,
+                worker,
                 pending.answer_size,
                 pending.handed - accepted,
                 pending.attempts,
                 pending.partials,
+                peer,
             )
         )
     return events

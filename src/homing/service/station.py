@@ -242,22 +242,28 @@ class Station:
 
     def _serve_at_once(self, images: list[bytes]) -> None:
         """What `_take` does, written out for functions that are called here and now."""
-        head, serve, service = self._request, self._serve, self._service_frame
+        head, service = self._request, self._service_frame
+        read, function, write = self._serve.read, self._serve.function, self._serve.write
+        stream = self._lifeline.stream
         at = len(head)
+        answers: list[bytes] = []
         for image in images:
-            stream = self._lifeline.stream
             if head and image[:at] == head and image[at] == MORE and stream is not None:
                 data_at = at + 4 + image[at + 1]
-                if image[data_at - 2 : data_at] == DELIMITER and self._last_words is None:
+                if image[data_at - 2 : data_at] == DELIMITER:
                     try:
-                        answer = serve.write(serve.function(serve.read(image[data_at:])))
+                        answer = write(function(read(image[data_at:])))
                     except Exception as error:
                         self._refuse(image, error, self._session)
                     else:
-                        self._spoke = True
-                        stream.send(b"".join((_REPORT_LOCAL, image[at:data_at], service, answer)))
+                        answers.append(
+                            b"".join((_REPORT_LOCAL, image[at:data_at], service, answer))
+                        )
                     continue
             self._take(image)
+        if answers and stream is not None:
+            self._spoke = True
+            stream.send_all(answers)
 
     def _take(self, image: bytes) -> None:
         head = self._request

@@ -46,7 +46,7 @@ STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
 MAX_FRESH = 4096
 """Requests since the last tick at which the next one comes early: it takes a millisecond or two."""
-_BATCHED: frozenset[type] = frozenset((*CLIENTS.values(), *WORKERS.values()))
+_BATCHED: frozenset[type] = frozenset((*CLIENTS.values(), *WORKERS.values(), Origin, PeerLink))
 """What a link's state may be that takes the messages of a chunk together."""
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHORT_FLAGS: Final = bytes((MORE,))
 """Of a short frame that others follow."""
+REPORT_CLOUD: Final = mdp.REPORT_CLOUD + SHORT_FLAGS
+"""As long as REPORT_LOCAL: `[client]` stands at the same place in both."""
 
 
 class MdpWorker(Worker):
@@ -59,24 +61,25 @@ class MdpWorker(Worker):
         has to be cut out.
         """
         self.seen = now
-        reply, tells_service = self.reply, self.tells_service
+        reply, cloud, tells_service = self.reply, REPORT_CLOUD, self.tells_service
         size_at = len(reply)  # of the size of `[client]`
         core, held = self._broker.core, self.held
         for place, image in enumerate(images):
             # Slices compared: half the cost of `startswith`, which takes its arguments in a tuple.
-            if image[:size_at] == reply:
+            start = image[:size_at]
+            if start == reply or start == cloud:  # noqa: SIM109 - no tuple for every answer
                 end = size_at + 1 + image[size_at]
                 address = image[size_at + 1 : end]
                 pending = held.get(address)
-                if pending is not None:
-                    told = pending.service.told_0x if tells_service else EMPTY
+                if pending is not None and pending.state == HELD and pending.parts is None:
+                    due, told = reply, EMPTY
+                    if tells_service:
+                        told = pending.service.told_0x
+                        origin = pending.asker.origin
+                        if origin:
+                            due, told = cloud, mdp.cloud_tail(origin, pending.service.name)
                     data_at = end + len(told)
-                    if (
-                        image[end:data_at] == told
-                        and pending.state == HELD
-                        and pending.parts is None
-                        and not (tells_service and pending.asker.origin)
-                    ):
+                    if image[end:data_at] == told and start == due:
                         del held[address]
                         core.finish(self, pending, image[data_at:], now)
                         continue
@@ -134,26 +137,6 @@ class Worker0X(MdpWorker):
 
     tells_service = True
 
-    def _read(self, image: bytes, now: float) -> None:
-        """W5 as it should be, and the rest."""
-        if image.startswith(mdp.REPORT_CLOUD) and image[_SIZE_AT - 1] == MORE:
-            end = _SIZE_AT + 1 + image[_SIZE_AT]
-            address = image[_SIZE_AT + 1 : end]
-            pending = self.held.get(address)
-            if (
-                pending is not None
-                and pending.state == HELD
-                and pending.parts is None
-                and pending.asker.origin
-            ):
-                told = mdp.cloud_tail(pending.asker.origin, pending.service.name)
-                data_at = end + len(told)
-                if image[end:data_at] == told:
-                    del self.held[address]
-                    self._broker.core.finish(self, pending, image[data_at:], now)
-                    return
-        super()._read(image, now)
-
     def hand(self, pending: Pending) -> None:
         asker, held, link = pending.asker, self.held, self.link
         address = asker.stem + pending.envelope
@@ -194,9 +177,6 @@ class Worker02(MdpWorker):
     reply = mdp.FINAL_02 + SHORT_FLAGS
     work = mdp.work_head(Dialect.D02, b"")
 
-
-# Of the size of an answer's `[client]`, behind its flags.
-_SIZE_AT: Final = len(mdp.REPORT_CLOUD) + 1
 
 WORKERS: dict[Dialect, type[MdpWorker]] = {
     Dialect.D0X: Worker0X,
