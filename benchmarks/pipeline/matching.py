@@ -106,6 +106,7 @@ def run(report: Report, spark: SparkSession) -> None:
 
     def measure(name: str, work: Callable[[DataFrame], DataFrame], share: float) -> float:
         """Publications a second, on a share of them where all would take hours."""
+        report.say(name)
         some = left if share == 1 else left.limit(max(1, int(pubs * share))).persist()
         count = some.count()
         before = time.perf_counter()
@@ -134,6 +135,7 @@ def run(report: Report, spark: SparkSession) -> None:
     some = left_table.slice(0, 4_000)
     expected = answer(match(spark.createDataFrame(some.select(["id", "attrs_json"])), right))
     duck = _duckdb(some, right_table, rows, expected[0])
+    left.unpersist(), right.unpersist()
     names = ["how", "publications", "matches", "publications/s"]
     report.table(f"Bulk matching with {subs:,} subscriptions", names, rows)
     report.note(
@@ -148,6 +150,7 @@ def run(report: Report, spark: SparkSession) -> None:
 
 def million(report: Report, spark: SparkSession) -> None:
     """A million publications and as many subscriptions: what it takes, from frames to pairs."""
+    report.say("a million publications × a million subscriptions")
     left_table, right_table = workload(1_000_000, 1_000_000)
     left = spark.createDataFrame(left_table.select(["id", "attrs_json"])).repartition(8)
     right = spark.createDataFrame(right_table.select(["client", "connector", "fields"]))

@@ -38,8 +38,9 @@ from homing.push.subscription import Attributes, Fields, dump_fields
 
 # What tasks say: a list of clients for each publication and connector. Spark makes pairs of it.
 LISTS = "id string, connector string, clients array<string>"
-# Publications given to the index at once: its own chunk, so that its pages stay in cache.
-CHUNK = 1024
+# Publications given to the index at once: twice its own chunk, as what is done once for a chunk weighs
+# more with shards; a task holds the pairs of one chunk.
+CHUNK = 2048
 # Publications that pass by one shard before the next is mapped in its place.
 GROUP = 65_536
 # Pairs in one Arrow batch: it bounds a task's memory, and an array of texts holds 2 GiB at most.
