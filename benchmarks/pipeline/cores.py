@@ -49,6 +49,7 @@ def run(report: Report) -> None:
             ("bare processes, a loop in registers", _spinning, ""),
             ("bare processes, matching", _Matching(batch), name),
         ):
+            report.say(told)
             rates = [_bare(work, given, processors[:count]) for count in (1, 2)]
             rows.append([told, *rates, rates[1] / rates[0]])
     pairs = [(_spark(1, report), _spark(2, report)) for _ in range(report.repeats)]
@@ -66,6 +67,7 @@ def run(report: Report) -> None:
 
 def _spark(count: int, report: Report) -> float:
     """Publications/s in a process that has so many processors, and a session of as many cores."""
+    report.say(f"matching in Spark on {count} processors")
     words = [sys.executable, "-m", __name__, str(count), *(["quick"] if report.quick else [])]
     found = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
     return float(found.stdout.split()[-1])

@@ -25,7 +25,9 @@ TOKEN_KEY = "homing.testing"
 
 
 def run(report: Report, spark: SparkSession, directory: Path) -> None:
+    report.say("how soon a publication is in the tables")
     tables = _to_tables(report, spark, directory / "tables")
+    report.say("how soon a publication reaches its subscriber through Spark")
     matched = _to_subscriber(report, spark, directory / "live")
     rows: list[list[str | float]] = [
         ["publish → queryable in tables", statistics.median(tables), max(tables)],

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from homing import sync
 from homing.errors import PipelineError
-from homing.journal.events import NodeStopped
+from homing.journal.events import NodeStopped, PublicationAccepted
 from homing.pipeline import session
 from homing.push.placement import load_plan
+from homing.testing import fabric
+from homing.wire.pushed import Push
 from tests.pipeline.conftest import QUICK, WriteJournal
 from tests.pipeline.test_cluster import DRIVER, HOME, SECONDS, story, told
 from tests.pipeline.test_ledger import ALICE, key, published
@@ -39,11 +43,13 @@ def home(directory: Path) -> Path:
     return directory
 
 
-@contextmanager
-def server(directory: Path) -> Iterator[str]:
-    """A Connect server on local[2]."""
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Connect server on local[2]; its catalog is in memory, its tables below a directory."""
+    directory = tmp_path_factory.mktemp("connect")
     port = free_port()
     settings = {**QUICK, "spark.connect.grpc.binding.port": str(port), "spark.master": "local[2]"}
+    settings["spark.sql.warehouse.dir"] = str(directory / "warehouse")
     words = [str(HOME / "bin/spark-submit"), "--class", CLASS, "--driver-memory", "1g"]
     words += [word for item in settings.items() for word in ("--conf", "=".join(item))]
     environment = os.environ | {
@@ -101,16 +107,68 @@ def driver(script: str, *words: str) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * SECONDS)
-def test_ingest_match_and_ledger_over_connect(tmp_path: Path, write_journal: WriteJournal) -> None:
+def test_ingest_match_and_ledger_over_connect(
+    remote: str, tmp_path: Path, write_journal: WriteJournal
+) -> None:
     events = story(tmp_path, write_journal)
     journal, tables = str(tmp_path / "journal"), str(tmp_path / "tables")
-    with server(tmp_path) as remote:
-        told(driver(DRIVER, remote, journal, tables, json.dumps({})), events)
+    told(driver(DRIVER, remote, journal, tables, json.dumps({})), events)
+
+
+def batches_of(following: subprocess.Popen[bytes], tables: Path, count: int) -> None:
+    """Wait until a stream has completed so many."""
+    deadline = time.monotonic() + SECONDS
+    while len(list(tables.glob("_batches/batch=*/_SUCCESS"))) < count:
+        assert following.poll() is None, following.communicate()
+        assert time.monotonic() < deadline, "the batch did not come"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5 * SECONDS)
+def test_follow_export_and_replay_over_connect(
+    remote: str, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    events = story(tmp_path, write_journal)
+    tables = tmp_path / "tables"
+    where = ["--remote", remote, "--tables", str(tables)]
+    words = ["ingest", "--follow", "--journal", str(tmp_path / "journal"), *where]
+    command = [sys.executable, "-m", "homing.cli", "pipeline", *words]
+    binary = PublicationAccepted(400.0, key(2), b"p", '{"città": "São"}'.encode(), b"\x00\xff")
+    more = [binary, published(2, 400.0, ALICE)[1], NodeStopped(2000.0)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as following:
+        batches_of(following, tables, 1)
+        write_journal(tmp_path / "journal/matcher", more, node=b"node0002")
+        batches_of(following, tables, 2)
+        following.send_signal(signal.SIGINT)
+        out, _ = following.communicate(timeout=SECONDS)
+    assert (following.returncode, out.decode()) == (
+        0,
+        f"{events + len(more)} events in 2 batches at {tables}\n",
+    )
+    setting = f"push.dispatcher=ipc://{tmp_path}/dispatcher"
+    client = secrets.token_hex(12)
+    with fabric(setting, push=True) as here:
+        stamp, token = here.credentials(client)
+        with sync.Subscriber(client, here.subscribers, token=token, timestamp=stamp) as subscriber:
+            subscriber.subscribe("not exists(price) or price < 1000")
+            flags = ["--set", setting, "--set", "security.token_key=homing.testing"]
+            flags += ["--set", f"node.data={tmp_path}"]
+            asked = [
+                ["export", "publications", "--to", "copied", "--columns", "id"],
+                ["replay", "--since", "2023-01-01", *flags],
+            ]
+            found = driver(VERBS, json.dumps(where), json.dumps(asked))
+            done = json.loads(found.splitlines()[-1])
+            pushes = [subscriber.get(timeout=60) for _ in range(2)]
+    assert done == [[0, "2 rows in copied\n"], [0, "2 publications to 2 clients in all\n"]]
+    got = {push.id: push.body for push in pushes if isinstance(push, Push)}
+    assert got == {key(1).hex(): b"", key(2).hex(): b"\x00\xff"}
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(5 * SECONDS)
-def test_every_verb_over_connect(tmp_path: Path, write_journal: WriteJournal) -> None:
+def test_every_verb_over_connect(remote: str, tmp_path: Path, write_journal: WriteJournal) -> None:
     events = story(tmp_path, write_journal)
     journal, tables = str(tmp_path / "journal"), str(tmp_path / "tables")
     plan, report = tmp_path / "plan.json", tmp_path / "report.html"
@@ -124,12 +182,11 @@ def test_every_verb_over_connect(tmp_path: Path, write_journal: WriteJournal) ->
         ["show", "requests", "--where", "outcome = 'queue-full'"],
         ["report", "--out", str(report)],
     ]
-    with server(tmp_path) as remote:
-        told(driver(DRIVER, remote, journal, tables, json.dumps({})), events)
-        write_journal(tmp_path / "journal/matcher", more, node=b"node0002")
-        where = ["--remote", remote, "--tables", tables]
-        out = driver(VERBS, json.dumps(where), json.dumps(words))
-        done = json.loads(out.splitlines()[-1])
+    told(driver(DRIVER, remote, journal, tables, json.dumps({})), events)
+    write_journal(tmp_path / "journal/matcher", more, node=b"node0002")
+    where = ["--remote", remote, "--tables", tables]
+    out = driver(VERBS, json.dumps(where), json.dumps(words))
+    done = json.loads(out.splitlines()[-1])
     codes, printed = zip(*done, strict=True)
     assert printed[0] == f"{events + len(more)} events in 2 batches at {tables}\n"
     assert key(2).hex() in printed[1]  # matched, and nobody delivered it

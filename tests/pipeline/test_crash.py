@@ -13,14 +13,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from homing.journal.events import Event, RequestAccepted, RequestAnswered
+from homing.journal.events import (
+    Delivered,
+    Event,
+    PublicationMatched,
+    RequestAccepted,
+    RequestAnswered,
+)
 from homing.pipeline.tables import Tables
 from tests.conftest import PROFILE
 from tests.pipeline.conftest import QUICK, WriteJournal
 
 KILLS = 10 if PROFILE == "nightly" else 1
 SECONDS = 240  # for a driver to come up and write, on a machine that has other things to do
-GROUPS, SIZE = 9, 400
+GROUPS, SIZE, PUSHES = 9, 400, 700
 
 
 def story() -> list[list[Event]]:
@@ -33,6 +39,20 @@ def story() -> list[list[Event]]:
         events.append(RequestAccepted(1.0, b"echo", b"c", 1))
         opened.append(len(events))
     events += [RequestAnswered(2.0, number, b"w", 1) for number in opened]
+    return [events[i : i + SIZE] for i in range(0, len(events), SIZE)]
+
+
+def pushes() -> list[list[Event]]:
+    """Publications, each for one client, who gets it."""
+    client = b"c" * 12
+    told = (
+        (
+            PublicationMatched(1.0, i.to_bytes(12, "big"), client + b"connect1", 1),
+            Delivered(2.0, i.to_bytes(12, "big"), client),
+        )
+        for i in range(PUSHES)
+    )
+    events: list[Event] = [event for each in told for event in each]
     return [events[i : i + SIZE] for i in range(0, len(events), SIZE)]
 
 
@@ -60,10 +80,11 @@ def batches(tables: Path) -> int:
 def test_killed_drivers_leave_every_event_once(
     spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
 ) -> None:
-    groups = story()
-    total = sum(map(len, groups))
+    groups, more = story(), pushes()
+    answered, total = sum(map(len, groups)) // 2, sum(map(len, [*groups, *more]))
     journal, tables = tmp_path / "journal", tmp_path / "tables"
     write_journal(journal / "broker", *groups)
+    write_journal(journal / "push", *more, node=b"node0002")
     chance = random.Random(5)
     for _ in range(KILLS):
         before = batches(tables)
@@ -77,10 +98,13 @@ def test_killed_drivers_leave_every_event_once(
         assert process.wait(SECONDS) == 0
     found = Tables(spark, str(tables))
     events = found.read("events")
-    assert events.count() == events.select("number").distinct().count() == total
+    assert events.count() == events.select("node", "number").distinct().count() == total
+    for name in ("matched", "matches", "deliveries"):
+        ids = found.read(name).select("id")
+        assert ids.count() == ids.distinct().count() == PUSHES, name
     outcomes = {
         row.outcome: row["count"]
         for row in found.read("requests").groupBy("outcome").count().collect()
     }
-    assert outcomes == {"answered": total // 2}
+    assert outcomes == {"answered": answered}
     assert sum(marker.events for marker in found.markers()) == total

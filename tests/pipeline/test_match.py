@@ -43,16 +43,23 @@ def workload(seed: int, size: int = 60) -> tuple[list[Publication], list[Subscri
             attrs["stock"] = chance.random() < 0.5
         publications.append((f"p{i}", json.dumps(attrs)))
     subscriptions = [
-        (f"c{chance.randrange(size)}", "k1", json.dumps(some_fields(chance))) for _ in range(size)
+        (f"c{chance.randrange(size)}", f"k{chance.randrange(3)}", json.dumps(some_fields(chance)))
+        for _ in range(size)
     ]
     return publications, [*subscriptions, ("c0", "k1", "{broken")]
 
 
 def expected(publications: list[Publication], subscriptions: list[Subscription]) -> set[Any]:
-    """By brute force."""
+    """By brute force; a client is at the connector of its last subscription."""
+    at = {client: connector for client, connector, _ in subscriptions}
     good = [(i, parse_attributes(text)) for i, text in publications if text and text != "[1]"]
     kept = [(client, parse_fields(text)) for client, _, text in subscriptions if text != "{broken"]
-    return {(i, client) for i, attrs in good for client, fields in kept if matches(fields, attrs)}
+    return {
+        (i, client, at[client])
+        for i, attrs in good
+        for client, fields in kept
+        if matches(fields, attrs)
+    }
 
 
 @settings(max_examples=20)
@@ -73,7 +80,7 @@ def test_a_worker_says_what_the_oracle_says(
         for part in match_chunk(shard, asking)
         for row in part.to_pylist()
     ]
-    pairs = [(row["id"], row["client"]) for row in found]
+    pairs = [(row["id"], client, row["connector"]) for row in found for client in row["clients"]]
     assert len(pairs) == len(set(pairs))
     assert set(pairs) == expected(publications, subscriptions)
 
@@ -86,7 +93,7 @@ def test_on_spark_whole_and_sharded(spark: SparkSession) -> None:
     for shards in (1, 3):
         rows = match(left, right, shards).collect()
         assert len(rows) == len(answer)
-        assert {(row.id, row.client) for row in rows} == answer
+        assert {(row.id, row.client, row.connector) for row in rows} == answer
 
 
 def test_subscriptions_as_of_a_moment(spark: SparkSession) -> None:

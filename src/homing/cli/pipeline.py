@@ -427,6 +427,8 @@ def _events_of(progress: Mapping[str, Any]) -> int:
     from homing.pipeline.ingest import PROGRESS
 
     told = (progress.get("observedMetrics") or {}).get(PROGRESS)
+    if told and "values" in told:  # Spark Connect tells a row as its values and their schema
+        return int(told["values"][0] or 0)
     return int((told["events"] if told else progress.get("numInputRows")) or 0)
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.pipeline import files, pieces
+from homing.pipeline.projecting import PROJECTIONS
 from homing.pipeline.schema import EVENTS
 from homing.pipeline.tables import TABLES, Marker, Table, Tables
 
@@ -95,8 +96,8 @@ def write_pieces(
     states: tuple[str, ...] = ()
     frames = {}
     if counts:
-        frames = dict.fromkeys(TABLES, tables.events_of("events", batch))
-        del frames["requests"]
+        others = [name for name in TABLES if name not in ("requests", *PROJECTIONS)]
+        frames = dict.fromkeys(others, tables.events_of("events", batch))
     state = tables.state_batch("requests", markers)
     open_before = place / pieces.STATE / "requests" / f"batch={state}"
     if left and left + files.rows_in(open_before) > MOST_LEFT:

@@ -36,17 +36,22 @@ from homing.pipeline.parsing import all_attributes_of, fields_of
 from homing.push.index import Index, kernels
 from homing.push.subscription import Attributes, Fields, dump_fields
 
-RESULT = "id string, client string, connector string"
-# Publications given to the index at once: its own chunk, so that its pages stay in cache.
-CHUNK = 1024
+# What tasks say: a list of clients for each publication and connector. Spark makes pairs of it.
+LISTS = "id string, connector string, clients array<string>"
+# Publications given to the index at once: twice its own chunk, as what is done once for a chunk weighs
+# more with shards; a task holds the pairs of one chunk.
+CHUNK = 2048
 # Publications that pass by one shard before the next is mapped in its place.
 GROUP = 65_536
 # Pairs in one Arrow batch: it bounds a task's memory, and an array of texts holds 2 GiB at most.
 MOST_PAIRS = 1 << 19
 
-_RESULT = pa.schema([("id", pa.string()), ("client", pa.string()), ("connector", pa.string())])
+_LISTS = pa.schema(
+    [("id", pa.string()), ("connector", pa.string()), ("clients", pa.list_(pa.string()))]
+)
 
-Taker: TypeAlias = Callable[[npt.NDArray[np.int64]], pa.Array]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Taker: TypeAlias = Callable[[Ints], pa.Array]
 
 
 def as_of(subscriptions: DataFrame, moment: datetime | None) -> DataFrame:
@@ -66,8 +71,15 @@ def what_if(spark: SparkSession, alternatives: Sequence[Fields]) -> DataFrame:
 
 def match(publications: DataFrame, subscriptions: DataFrame, shards: int = 1) -> DataFrame:
     """Publications (id, attrs_json) and subscriptions (client, connector, fields) in; pairs out."""
+    return pairs(publications, ship(subscriptions, shards))
+
+
+def pairs(publications: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The same with an index that was shipped; a row is written once, where somebody needs it."""
     asked = publications.select("id", "attrs_json")
-    return asked.mapInArrow(matching(ship(subscriptions, shards)), RESULT)
+    return asked.mapInArrow(matching(names), LISTS).select(
+        "id", F.explode("clients").alias("client"), "connector"
+    )
 
 
 def ship(subscriptions: DataFrame, shards: int) -> list[str]:
@@ -123,17 +135,18 @@ def scratch() -> Path:
 
 @dataclass
 class Shard:
-    """An index whose subscription numbers are rows; clients by number, to tell them apart."""
+    """An index whose subscription numbers are rows; clients by number, those of a connector in a row."""
 
     index: Index
-    client_of: npt.NDArray[np.int64]
+    client_of: Ints
     clients: pa.Array
+    connector_of: Ints  # by the client's number
     connectors: pa.Array
 
     @cached_property
-    def takers(self) -> tuple[Taker, Taker]:
-        """Clients and connectors by the client's number."""
-        return taking(self.clients), taking(self.connectors)
+    def take_clients(self) -> Taker:
+        """Clients by their numbers."""
+        return taking(self.clients)
 
     @cached_property
     def raw(self) -> npt.NDArray[np.uint8]:
@@ -164,19 +177,26 @@ def open_shard(path: Path) -> Shard:
 def shard_of(index: Index, places: pa.Table) -> Shard:
     """An index with the client and connector of each of its rows."""
     coded = places.column("client").combine_chunks().dictionary_encode()
+    codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    held = _connectors(places.column("connector"), codes, len(coded.dictionary))
+    connector_of = held.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    order = np.argsort(connector_of, kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
     return Shard(
         index,
-        coded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-        coded.dictionary,
-        _connectors(places.column("connector"), coded.indices, len(coded.dictionary)),
+        number[codes],
+        coded.dictionary.take(pa.array(order)),
+        connector_of[order],
+        held.dictionary,
     )
 
 
-def _connectors(connectors: pa.ChunkedArray, codes: pa.Array, size: int) -> pa.Array:
-    """Each client's connector, by the client's number; the last subscription knows best."""
+def _connectors(connectors: pa.ChunkedArray, codes: Ints, size: int) -> pa.Array:
+    """Each client's connector; the last subscription knows best."""
     last = np.zeros(size, np.int64)
-    last[codes.to_numpy(zero_copy_only=False)] = np.arange(len(codes))
-    return connectors.combine_chunks().take(pa.array(last))
+    last[codes] = np.arange(len(codes))
+    return connectors.combine_chunks().take(pa.array(last)).dictionary_encode("encode")
 
 
 @dataclass
@@ -184,14 +204,14 @@ class Asking:
     """A chunk of publications: their ids, and the attributes of those that have some."""
 
     ids: pa.Array
-    places: npt.NDArray[np.int64]
+    places: Ints
     attributes: Sequence[Attributes]
 
 
 def matching(
     names: Sequence[str],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What tasks do, for mapInArrow: (id, attrs_json) in, RESULT out."""
+    """What tasks do, for mapInArrow: (id, attrs_json) in, LISTS out."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for group in _groups(batches, GROUP if len(names) > 1 else 1):
@@ -226,30 +246,41 @@ def chunks(batch: pa.RecordBatch) -> Iterator[Asking]:
 
 
 def match_chunk(shard: Shard, asking: Asking) -> Iterator[pa.RecordBatch]:
-    """The pairs of a chunk. All subscriptions of a client lie in one shard: no pair comes twice."""
+    """The lists of a chunk. All subscriptions of a client lie in one shard: nobody comes twice."""
     offsets, found = shard.index.match_batch(asking.attributes)
     publication = np.repeat(asking.places, np.diff(offsets))
-    return _pairs(shard, asking.ids, publication, found.astype(np.int64))
-
-
-def _pairs(
-    shard: Shard,
-    ids: pa.Array,
-    publication: npt.NDArray[np.int64],
-    subscription: npt.NDArray[np.int64],
-) -> Iterator[pa.RecordBatch]:
-    """Each client once for each publication."""
-    client = shard.client_of[subscription]
-    if len(shard.clients) < len(shard.client_of):
-        size = len(shard.clients)
-        pairs = np.sort(publication * size + client)
-        pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])] if len(pairs) else pairs
-        publication, client = pairs // size, pairs % size
-    take_id, take_client, take_connector = taking(ids), *shard.takers
+    publication, client = _each_once(shard, publication, shard.client_of[found])
     for start in range(0, len(client), MOST_PAIRS):
-        some, whose = publication[start : start + MOST_PAIRS], client[start : start + MOST_PAIRS]
-        columns = [take_id(some), take_client(whose), take_connector(whose)]
-        yield pa.RecordBatch.from_arrays(columns, schema=_RESULT)
+        end = start + MOST_PAIRS
+        yield _lists(shard, asking.ids, publication[start:end], client[start:end])
+
+
+def _each_once(shard: Shard, publication: Ints, client: Ints) -> tuple[Ints, Ints]:
+    """Each client once for each publication, and those of a connector in a row."""
+    size = len(shard.clients)
+    alone = size == len(shard.client_of)
+    if alone and len(shard.connectors) <= 1:
+        return publication, client
+    found = np.sort(publication * size + client)
+    if not alone and len(found):
+        found = found[np.concatenate([[True], found[1:] != found[:-1]])]
+    publication = found // size
+    return publication, found - publication * size
+
+
+def _lists(shard: Shard, ids: pa.Array, publication: Ints, client: Ints) -> pa.RecordBatch:
+    several = len(shard.connectors) > 1
+    at = (
+        publication * len(shard.connectors) + shard.connector_of[client] if several else publication
+    )
+    starts = np.flatnonzero(np.concatenate([[True], at[1:] != at[:-1]]))
+    ends = pa.array(np.append(starts, len(client)), pa.int32())
+    columns = [
+        ids.take(pa.array(publication[starts])),
+        shard.connectors.take(pa.array(shard.connector_of[client[starts]])),
+        pa.ListArray.from_arrays(ends, shard.take_clients(client)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_LISTS)
 
 
 def taking(texts: pa.Array) -> Taker:
@@ -261,7 +292,7 @@ def taking(texts: pa.Array) -> Taker:
     begin = int(np.frombuffer(texts.buffers()[1], np.int32)[texts.offset])
     rows = np.frombuffer(texts.buffers()[2], f"V{width}", len(texts), begin)
 
-    def take(places: npt.NDArray[np.int64]) -> pa.Array:
+    def take(places: Ints) -> pa.Array:
         ends = np.arange(len(places) + 1, dtype=np.int32) * np.int32(width)
         data = pa.py_buffer(rows.take(places))  # indexing is three times as slow for such rows
         return pa.StringArray.from_buffers(len(places), pa.py_buffer(ends), data)

@@ -4,14 +4,16 @@ A sealed segment is Parquet already, and a table of events is the same columns: 
 pass through Spark to get from one to the other. Where a range is a whole sealed segment, its Parquet
 copy is a file of `events` as it is; otherwise the range is read as Arrow and written as one. Its
 plain requests become a file of `requests` (homing.pipeline.folding), and the events that are not so
-plain are left in `_left`, to be folded with those of other ranges. A file is named after its
+plain are left in `_left`, to be folded with those of other ranges. What each event says by itself becomes
+files of the push plane's tables (homing.pipeline.projecting). A file is named after its
 range, which is the same however often a batch is begun, and gets its name when it is whole.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from homing.journal.positions import Range
 from homing.pipeline.asked import Asked, parse
 from homing.pipeline.files import duplicate, read, save
 from homing.pipeline.folding import NEEDED, closed, plain
+from homing.pipeline.projecting import PROJECTIONS, project
 from homing.pipeline.reading import coded, read_range, whole_copy
 from homing.pipeline.schema import EVENTS
 
@@ -32,11 +35,12 @@ WRITTEN = "kind string, events bigint, left bigint"
 _WRITTEN = pa.schema([("kind", pa.string()), ("events", pa.int64()), ("left", pa.int64())])
 Batches = Iterable[pa.RecordBatch]
 Work = Callable[[Batches], Iterator[pa.RecordBatch]]
+Columns = Callable[[Sequence[str]], pa.Table]
 
 
 def clear(root: Path, batch: int) -> None:
     """Remove what an earlier attempt at a batch left."""
-    for place in ("events", "requests"):
+    for place in ("events", "requests", *PROJECTIONS):
         shutil.rmtree(root / place / f"batch={batch}", ignore_errors=True)
     shutil.rmtree(root / LEFT, ignore_errors=True)
 
@@ -60,9 +64,14 @@ def writing(options: Mapping[str, str], root: Path, batch: int) -> Work:
         for piece in _ranges(batches):
             identity = f"{piece.journal} {piece.path} {piece.start}"
             name = f"{piece.first:020}-{sha256(identity.encode()).hexdigest()[:16]}.parquet"
-            found = _events(asked, piece, root / "events" / f"batch={batch}" / name)
+            columns = _events(asked, piece, root / "events" / f"batch={batch}" / name)
+            found = columns(NEEDED.names)
             if found.num_rows:
-                yield _fold(found, root, f"batch={batch}/{name}")
+                told = _fold(found, root, f"batch={batch}/{name}")
+                _project(
+                    set(told.column("kind").to_pylist()), columns, root, f"batch={batch}/{name}"
+                )
+                yield told
 
     return run
 
@@ -71,16 +80,26 @@ def _ranges(batches: Batches) -> Iterator[Range]:
     return (Range(**row) for batch in batches for row in batch.to_pylist())
 
 
-def _events(asked: Asked, piece: Range, path: Path) -> pa.Table:
-    """Write a range's file of events; its columns that make requests."""
+def _events(asked: Asked, piece: Range, path: Path) -> Columns:
+    """Write a range's file of events; how to get columns of them."""
     copy = whole_copy(asked, piece)
     if copy is not None:
         duplicate(copy, path)
-        return coded(copy, NEEDED.names)
+        return partial(coded, copy)
     found = pa.Table.from_batches(read_range(asked, piece), SCHEMA)
     if found.num_rows:
         save(found, path)
-    return found.select(NEEDED.names)
+    return lambda names: found.select(names)
+
+
+def _project(kinds: set[str], columns: Columns, root: Path, name: str) -> None:
+    """The files of tables whose events are in the range."""
+    for table, projection in PROJECTIONS.items():
+        if kinds.isdisjoint(projection.kinds):
+            continue
+        rows = project(columns(projection.columns), projection)
+        if rows.num_rows:
+            save(rows, root / table / name)
 
 
 def _fold(found: pa.Table, root: Path, name: str) -> pa.RecordBatch:

@@ -22,6 +22,7 @@ HISTORY_MINUTES = 30
 LEAST_HISTORY = 5
 UNUSUAL = 4.0
 MINUTE = 60
+UNKNOWN = "unknown"  # the code of a refusal that has none
 
 
 def run(tables: Tables) -> DataFrame:
@@ -40,6 +41,11 @@ def _bucket(micros: str) -> Column:
     return F.floor(F.log(value) / F.lit(math.log(WIDTH))).cast("int")
 
 
+def _timed() -> Column:
+    """Of an answer whose acceptance nobody recorded nobody knows how long it took."""
+    return (F.col("outcome") == "answered") & F.col("latency_us").isNotNull()
+
+
 def _middle(bucket: Column) -> Column:
     """The duration that stands for a bucket."""
     return F.pow(F.lit(WIDTH), bucket + 0.5)
@@ -54,7 +60,7 @@ def histogram(requests: DataFrame, seconds: int = MINUTE) -> DataFrame:
     return (
         requests.where("not open")
         .withColumn("minute", F.timestamp_seconds(begin))
-        .withColumn("bucket", F.when(F.col("outcome") == "answered", _bucket("latency_us")))
+        .withColumn("bucket", F.when(_timed(), _bucket("latency_us")))
         .groupBy("service", "minute", "outcome", "bucket")
         .agg(
             F.count("*").alias("count"),
@@ -66,22 +72,29 @@ def histogram(requests: DataFrame, seconds: int = MINUTE) -> DataFrame:
 
 def minutes(counts: DataFrame, seconds: int = MINUTE) -> DataFrame:
     """Rate, errors, percentiles and saturation per service and minute."""
+    answered = F.col("outcome").eqNullSafe("answered")  # a refusal may have no code
     totals = counts.groupBy("service", "minute").agg(
         F.sum("count").alias("requests"),
-        F.sum(F.when(F.col("outcome") != "answered", F.col("count")).otherwise(0)).alias("errors"),
+        F.sum(F.when(answered, 0).otherwise(F.col("count"))).alias("errors"),
         (F.sum("busy_us") / F.lit(seconds * 1e6)).alias("in_flight"),
         (F.sum("waited_us") / F.sum("busy_us")).alias("waiting_share"),
     )
     codes = (
-        counts.where("outcome <> 'answered'")
-        .groupBy("service", "minute", "outcome")
+        counts.where(~answered)
+        .groupBy("service", "minute", F.coalesce("outcome", F.lit(UNKNOWN)).alias("outcome"))
         .agg(F.sum("count").alias("count"))
         .groupBy("service", "minute")
         .agg(F.map_from_entries(F.collect_list(F.struct("outcome", "count"))).alias("codes"))
     )
-    both = ["service", "minute"]
-    found = totals.join(percentiles(counts), both, "left").join(codes, both, "left")
+    found = _beside(_beside(totals, percentiles(counts)), codes)
     return found.withColumn("error_share", F.col("errors") / F.col("requests"))
+
+
+def _beside(totals: DataFrame, other: DataFrame) -> DataFrame:
+    """Rows of the same service and minute together; requests that nobody accepted have no service."""
+    other = other.withColumnRenamed("service", "whose").withColumnRenamed("minute", "when")
+    same = F.col("service").eqNullSafe(F.col("whose")) & (F.col("minute") == F.col("when"))
+    return totals.join(other, same, "left").drop("whose", "when")
 
 
 def percentiles(counts: DataFrame) -> DataFrame:
