@@ -353,3 +353,25 @@ def test_what_nothing_satisfies_is_held_and_never_found(fields: bytes) -> None:
     index.remove(1)
     assert 1 not in index
     index.close()
+
+
+@pytest.mark.parametrize("count", [2, 10, 700])
+def test_boxes_around_everything_are_found_however_many_there_are(count: int) -> None:
+    index, oracle = Index(background=False), Oracle()
+    for number in range(count):
+        # Too many values for boxes, and absence besides: the box around them bounds no lane.
+        listed = [100 * number + 2 * k for k in range(40)]
+        fields: dict[str, object] = {
+            "x": {"use": 3, "extra": {"any": [{"exists": False}, {"in": listed}]}}
+        }
+        if number % 2:
+            fields["y"] = {"use": 2, "low": 0, "high": 1e9}
+        index.add(number, parse_fields(fields))
+        oracle.add(number, parse_fields(fields))
+    index.compact()
+    rows: list[dict[str, Value]] = [{"y": 5}, {"x": 4}, {"x": 4, "y": 7}, {}]
+    for row in rows:
+        assert answers(index, row) == oracle.match(row)
+    offsets, ids = index.match_batch(rows * 300)
+    for i in range(4 * 300):
+        assert sorted(ids[offsets[i] : offsets[i + 1]].tolist()) == oracle.match(rows[i % 4])

@@ -8,6 +8,7 @@ import numpy as np
 from homing.push.index.kernels.codes import code_of
 from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
+    ALWAYS,
     BOUND,
     CUT,
     CUTSTART,
@@ -48,6 +49,12 @@ def mix(x):
     x = (x ^ (x >> np.uint64(30))) * HASH_STEP
     x = (x ^ (x >> np.uint64(27))) * HASH_SEED
     return x ^ (x >> np.uint64(31))
+
+
+@kernel()
+def tells_nothing(lane):
+    """Whether codes on a bound's lane say nothing of who passes: all but one value do, or all do."""
+    return lane == ALWAYS or lane & EXCLUDE != 0
 
 
 # numpy does these three too, but keeps the interpreter to itself for as long as they take.
@@ -198,7 +205,7 @@ def choose_access(first, lane, bound, cutstart, cuts, weight, spans, access, sha
         access[e, 0] = access[e, 1] = 0
         spans[e, :] = 0
         for i in range(np.int64(first[e]), np.int64(first[e + 1])):
-            if lane[i] & EXCLUDE:
+            if tells_nothing(lane[i]):
                 continue
             at = np.int64(lane[i])
             start, end = np.int64(cutstart[at]), np.int64(cutstart[at + 1])
@@ -228,7 +235,7 @@ def choose_dimensions(entries, first, lane, lanes, access, dimensions, counts):
             if e < 0:
                 continue
             for i in range(np.int64(first[e]), np.int64(first[e + 1])):
-                if lane[i] & EXCLUDE:
+                if tells_nothing(lane[i]):
                     continue
                 at = np.int64(lane[i])
                 if uses[at] == 0:
@@ -351,7 +358,7 @@ def drift(block, weight, step):
         for i in range(begin, end):
             at = np.int64(block[BOUND]) + 3 * i
             lane = np.int64(block[at])
-            if lane & EXCLUDE:
+            if tells_nothing(lane):
                 continue
             start, stop = np.int64(cutstart[lane]), np.int64(cutstart[lane + 1])
             low = code_of(cuts, start, stop, blockf[at + 1])

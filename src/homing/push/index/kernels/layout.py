@@ -46,7 +46,7 @@ A block without pages (the one that takes new subscriptions) is scanned entry by
 
 from __future__ import annotations
 
-VERSION = 3
+VERSION = 4
 
 (
     MAGIC,
@@ -90,6 +90,8 @@ HEAD = 16
 # The dimension of a record that tells its kind, by its low bound.
 FLAG = 13
 PLAIN, ASK, GONE = 0, 2, 3
+# The code ASK in all four lanes of a word: inside of every bound that a record does not have.
+UNASKED = ASK * 0x0001000100010001
 RECORD_LANES = 16
 SKETCH = 2
 # What a sketch tells apart on a lane, and how many dimensions it has beside lane a.

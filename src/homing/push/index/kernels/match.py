@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from homing.push.index.kernels.codes import encode
+from homing.push.index.kernels.codes import encode, encode_one
 from homing.push.index.kernels.exact import Answer, Batch, Work, verify
 from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
-    ASK,
     BOX,
     BUCKETS,
     CANDIDATES,
@@ -51,6 +50,7 @@ from homing.push.index.kernels.layout import (
     STRIP_WORDS,
     STRIPS,
     SWEPT,
+    UNASKED,
     VALUES_AT,
     VALUES_SIZE,
     WORK_AT,
@@ -76,7 +76,7 @@ from homing.push.index.kernels.sweep import (
 U0, U1, U2, U3, U4, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 8, 32, 48))
 U7, U_SLOTS, U_SLOT_BITS = np.uint64(7), np.uint64(SLOTS - 1), np.uint64(SLOT_BITS)
 U_LINE, U_HEAD, U_ROWS = np.uint64(LINE), np.uint64(HEAD), np.uint64(ROW_WORDS)
-U_BUCKETS = np.uint64(BUCKETS)
+U_BUCKETS, U_UNASKED = np.uint64(BUCKETS), np.uint64(UNASKED)
 LOW_HALF, CODE_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
 HIGH_HALF = np.uint64(0xFFFFFFFF00000000)
 # (page, publication) pairs whose rows are asked for together.
@@ -84,8 +84,6 @@ AHEAD = 16
 # Lines of one pair: their end, live bits, a row for each dimension.
 STRIDE = 2 + MAX_DIMENSIONS
 U_STRIDE = np.uint64(STRIDE)
-# The code ASK in all four lanes of a word: inside of every bound that a record does not have.
-UNASKED = np.uint64(ASK * 0x0001000100010001)
 
 
 class Aim(NamedTuple):
@@ -132,7 +130,7 @@ def aim(block, batch, work, begin, end, target):
         d = mine + U2
         code_at = U8 * U2 * j
         for word in range(U4 * j, U4 * j + U4):
-            target.codes[word] = UNASKED
+            target.codes[word] = U_UNASKED
         while d < last:
             lane = block[about]
             here = me + np.uint64(column[lane & LOW_HALF])
@@ -372,10 +370,11 @@ def match_blocks(table, given, desk):
         if block[PAGES] == U0:
             scan(block, batch, room, answer)
             continue
-        encode(block, lanes, values, codes)
         if values.shape[0] == 1:
+            encode_one(block, lanes, values, codes)
             match_one(block, batch, room, answer)
         else:
+            encode(block, lanes, values, codes)
             match_many(block, batch, room, answer)
     for i in range(lanes.size):
         column[lanes[i]] = NONE

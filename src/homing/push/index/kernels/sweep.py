@@ -22,7 +22,6 @@ from homing.push.index.kernels.jit import kernel
 from homing.push.index.kernels.layout import (
     ABSENT,
     ALWAYS,
-    ASK,
     CANDIDATES,
     CUTSTART,
     EVERY,
@@ -41,6 +40,7 @@ from homing.push.index.kernels.layout import (
     SLOT_BITS,
     SLOTS,
     TERRACES,
+    UNASKED,
 )
 from homing.push.index.kernels.machine import WINDOW, compared, fetch, lowest_bit, window_and
 
@@ -58,17 +58,14 @@ AHEAD = 64
 WINDOWS = MOST // 64 // WINDOW + 1
 SIDE = AHEAD * WINDOWS
 # What one (page, publication) pair costs, in entries swept.
-PAIR = 8
+PAIR = 6
 NEVER = 1 << 62
 U0, U1, U2, U3, U4, U5, U6, U7, U32 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 6, 7, 32))
 U_WINDOW, U_WIDE, U_LINE, U_SLOT_BITS = (np.uint64(n) for n in (WINDOW, WIDE, LINE, SLOT_BITS))
 LOW_HALF, HIGH_HALF = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
 U_LAST, U_SIDE = np.uint64(63), np.uint64(SIDE)
+U_UNASKED = np.uint64(UNASKED)
 U_BITS, U_SLOTS = np.uint64(64 * WINDOW), np.uint64((1 << SLOT_BITS) - 1)
-
-
-# Behind the columns of the page's dimensions: how many there are, whether all have been coded by them.
-ALL_FRESH = RECORD_LANES + 1
 
 
 class Turned(NamedTuple):
@@ -78,9 +75,8 @@ class Turned(NamedTuple):
     start: Any
     terraces: Any
     bits: Any
-    # The codes of each publication as in records, for the dimensions of the page at hand.
+    # The codes of each publication as in records, and the column that each dimension of them shows.
     codes: Any
-    fresh: Any
     shown: Any
     row_at: Any
     # What stays of entries' windows, and the slot and first word of each; twice, by turns.
@@ -105,15 +101,14 @@ def room_to_turn(block, batch, price):
     """Room for one batch, in no order yet, with its terraces; none that will NEVER be used."""
     events, columns = batch.codes.shape
     if price == NEVER:
-        columns = 0
+        events = columns = 0
     turned = Turned(
-        np.empty(events, np.int32),
+        np.empty(batch.codes.shape[0], np.int32),
         np.empty(MAX_CUTS + 3, np.int32),
         np.empty((columns, events), np.uint8),
         np.empty(MASKS + columns * LANE_WORDS, np.uint64),
-        np.empty((LINE // 2) * events, np.uint64),
-        np.zeros(events, np.int64),
-        np.full(RECORD_LANES + 2, -1, np.int64),
+        np.full((LINE // 2) * events, U_UNASKED),
+        np.full(RECORD_LANES, -1, np.int64),
         np.empty(RECORD_LANES * (TERRACES + 1), np.uint64),
         np.empty(2 * WINDOW * SIDE, np.uint64),
         np.empty(2 * SIDE, np.uint64),
@@ -122,6 +117,7 @@ def room_to_turn(block, batch, price):
     )
     if columns:
         terrace(block, batch, turned)
+        place_rows(turned.row_at, EVERY, ALWAYS)
     return turned
 
 
@@ -179,17 +175,15 @@ def turn(turned):
 
 
 @kernel()
-def recode(batch, turned, event):
-    """A publication's codes in the order of the page's dimensions, as in records."""
-    if turned.fresh[event]:
-        return
-    codes16, shown = turned.codes.view(np.uint16), turned.shown
-    at = RECORD_LANES * event
-    for d in range(shown[RECORD_LANES]):
-        codes16[at + d] = batch.codes[event, shown[d]] + 1
-    for d in range(shown[RECORD_LANES], RECORD_LANES):
-        codes16[at + d] = ASK
-    turned.fresh[event] = 1
+def recode(batch, turned, d, c):
+    """What all publications have in dimension d, as in records: column c of their codes."""
+    codes16 = turned.codes.view(np.uint16)
+    width = np.uint64(batch.codes.shape[1])
+    flat = batch.codes.reshape(-1)
+    at, of = np.uint64(d), np.uint64(c)
+    for _ in range(batch.codes.shape[0]):
+        codes16[at] = flat[of] + 1
+        at, of = at + np.uint64(RECORD_LANES), of + width
 
 
 @kernel()
@@ -206,23 +200,12 @@ def show(block, batch, page, turned):
     shown = turned.shown
     dimensions = np.int64(block[at + U_LINE] & LOW_HALF)
     about = at + U_LINE + U1
-    same = shown[RECORD_LANES] == dimensions
     for d in range(dimensions):
         c = np.int64(batch.column[block[about + np.uint64(d)] & LOW_HALF])
-        same &= shown[d] == c
-        shown[d] = c
-    shown[RECORD_LANES] = dimensions
-    if not same:
-        turned.fresh[:] = 0
-        shown[ALL_FRESH] = 0
-        place_rows(turned.row_at, EVERY, ALWAYS)
-        for d in range(dimensions):
-            place_rows(turned.row_at, d, shown[d])
-    elif not shown[ALL_FRESH]:
-        # The second page alike: all of a block mostly are.
-        for event in range(batch.codes.shape[0]):
-            recode(batch, turned, event)
-        shown[ALL_FRESH] = 1
+        if shown[d] != c:
+            shown[d] = c
+            recode(batch, turned, d, c)
+            place_rows(turned.row_at, d, c)
     return at + np.uint64(LINE + HEAD) + np.uint64(ROW_WORDS * dimensions)
 
 
@@ -347,9 +330,6 @@ def sweep(block, batch, turned, page, work, asked, answer):
         k = 0
         while k < count:
             k, n = candidates_of(turned, k, count, work.candidates)
-            if not turned.shown[ALL_FRESH]:
-                for i in range(n):
-                    recode(batch, turned, work.candidates[i] >> SLOT_BITS)
             if asked + n >= work.entries.size:
                 verify(block, batch, work, asked, answer)
                 asked = 0
