@@ -163,6 +163,27 @@ def test_a_client_that_comes_back_stays() -> None:
     assert relay.Ack(claim.message_id) in desk.sent()
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_handed_over_may_come_back_with_the_client(restarted: bool) -> None:
+    """It had moved on before it got it: the other connector owes it, and hands it over again."""
+    desk, _ = owing(2)
+    desk.sent()
+    claim_by_other(desk, 1)
+    for message in desk.sent():
+        acknowledge(desk, message)
+    desk.settle()
+    if restarted:
+        desk = Desk(recovered=list(desk.port.events))
+    desk.now += 5.0
+    link = desk.auth(1, **DURABLE)
+    for number in (1, 2, 1):  # one of them twice: its ack was lost
+        back = relay.Push(message_id(number), b"", client_id(1), b'{"n":%d}' % number, moved=True)
+        desk.connector.receive(desk.dispatcher, back.encode(), desk.now)
+    desk.settle()
+    pushes = desk.heard(link)
+    assert [(one.attrs["n"], one.redelivered) for one in pushes] == [(1, True), (2, True)]  # type: ignore[union-attr]
+
+
 def test_a_full_disk_refuses_a_subscription_that_moves_here() -> None:
     desk = Desk()
     desk.auth(1, **DURABLE)
