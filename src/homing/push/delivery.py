@@ -83,7 +83,10 @@ class Delivery:
         if push.moved and push.clients not in durable:  # it stays where it is
             link.send(relay.Nak(identity, "gone there is no such session here").encode())
             return
-        fresh = self.recent.fresh(identity, push.clients)
+        # What another connector owes is owed, even if it was here before and moved on: the client
+        # may not have got it. Should it have, this is flagged.
+        unknown = self.recent.fresh(identity, push.clients)
+        fresh = push.clients if push.moved else unknown
         try:
             storing = self._store(push, fresh, now) if durable and fresh else None
         except DiskFull as error:
@@ -92,7 +95,7 @@ class Delivery:
             return
         if fresh:
             self.tally.publications += 1
-            self.recent.add(identity, fresh)
+            self.recent.add(identity, unknown)
             shared = storing.shared if storing else self._shared(push)
             self._deliver(shared, fresh, push.moved, now)
         waiting = self._storing.get(identity)
@@ -117,7 +120,7 @@ class Delivery:
         concerned = [
             client
             for (client,) in each_id(fresh)
-            if client in durable and (durable[client].names or durable[client].move or push.moved)
+            if client in durable and (push.moved or durable[client].takes)
         ]
         if not concerned:
             return None
@@ -178,7 +181,7 @@ class Delivery:
         for client in others:
             session = self._connector.sessions.get(client)
             names = session.names_for(shared) if session is not None else ()
-            if session is None or not (names or moved or session.move):
+            if session is None or not (names or moved or session.takes):
                 gone.append(client)
             elif session.durable:
                 later.append(client)
