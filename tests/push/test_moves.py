@@ -218,6 +218,10 @@ def test_what_was_refused_for_want_of_a_session_is_taken_from_its_former_connect
         desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)
         desk.settle()
     assert desk.ids(link) == [1]
+    desk.say(link, b"ack", message_id(1).hex().encode())
+    desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)  # it has it: not once more
+    desk.settle()
+    assert desk.ids(link) == []
 
 
 def test_a_full_disk_refuses_a_subscription_that_moves_here() -> None:
