@@ -163,6 +163,67 @@ def test_a_client_that_comes_back_stays() -> None:
     assert relay.Ack(claim.message_id) in desk.sent()
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_handed_over_may_come_back_with_the_client(restarted: bool) -> None:
+    """It had moved on before it got it: the other connector owes it, and hands it over again."""
+    desk, _ = owing(2)
+    desk.sent()
+    claim_by_other(desk, 1)
+    for message in desk.sent():
+        acknowledge(desk, message)
+    desk.settle()
+    if restarted:
+        desk = Desk(recovered=list(desk.port.events))
+    desk.now += 5.0
+    link = desk.auth(1, **DURABLE)
+    for number in (1, 2, 1):  # one of them twice: its ack was lost
+        back = relay.Push(message_id(number), b"", client_id(1), b'{"n":%d}' % number, moved=True)
+        desk.connector.receive(desk.dispatcher, back.encode(), desk.now)
+    desk.settle()
+    pushes = desk.heard(link)
+    assert [(one.attrs["n"], one.redelivered) for one in pushes] == [(1, True), (2, True)]  # type: ignore[union-attr]
+
+
+def test_what_comes_before_the_subscriptions_are_back_is_owed() -> None:
+    """A matcher had found the session here before it left; its client is back before that came."""
+    desk, _ = owing(1)
+    desk.sent()
+    claim_by_other(desk, 1)
+    for message in desk.sent():
+        acknowledge(desk, message)
+    desk.settle()
+    assert not desk.connector.durable[client_id(1)].subscriptions
+    desk.now += 5.0
+    link = desk.visit()
+    desk.say(link, b"auth", desk.credentials(1, **DURABLE))
+    [claim] = [one for one in desk.sent() if isinstance(one, relay.Claim)]
+    desk.push(7, 1)
+    desk.settle()
+    assert desk.ids(link) == []
+    adopted = relay.Subscribe(message_id(800), client_id(1), NODE, b"default", b'{"n":{"use":2}}')
+    desk.connector.receive(desk.dispatcher, adopted.encode(), desk.now)
+    desk.settle()
+    desk.connector.receive(desk.dispatcher, relay.Ack(claim.message_id).encode(), desk.now)
+    [push] = desk.heard(link)
+    assert (push.attrs["n"], push.subs) == (7, ["default"])  # type: ignore[union-attr]
+
+
+def test_what_was_refused_for_want_of_a_session_is_taken_from_its_former_connector() -> None:
+    desk = Desk()
+    desk.push(1, 1)  # before the client is here
+    desk.settle()
+    link = desk.subscribed(1, **DURABLE)
+    moved = relay.Push(message_id(1), b"old", client_id(1), b'{"n":1}', moved=True)
+    for _ in range(2):
+        desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)
+        desk.settle()
+    assert desk.ids(link) == [1]
+    desk.say(link, b"ack", message_id(1).hex().encode())
+    desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)  # it has it: not once more
+    desk.settle()
+    assert desk.ids(link) == []
+
+
 def test_a_full_disk_refuses_a_subscription_that_moves_here() -> None:
     desk = Desk()
     desk.auth(1, **DURABLE)

@@ -54,6 +54,22 @@ def test_recent_lets_each_client_through_once(steps: list[tuple[int, set[int]]])
         gone.update((message, n) for n in expected)
 
 
+def test_recent_forgets_one_client_of_one_publication() -> None:
+    recent = Recent(max_bytes=60)
+    one, two, three = (bytes([n]) * 12 for n in range(3))
+    recent.add(b"message", one + two + three)
+    recent.forget(b"message", two)
+    recent.forget(b"message", b"stranger" * 2)
+    recent.forget(b"another", one)
+    assert recent.fresh(b"message", one + two + three) == two
+    for client in (one, three):
+        recent.forget(b"message", client)
+    assert len(recent) == 0
+    for name in (b"a", b"b", b"c", b"d", b"e"):  # what is forgotten takes no room
+        recent.add(name, one)
+    assert len(recent) == 5
+
+
 def test_recent_is_bounded_by_number_and_bytes() -> None:
     recent = Recent(max_ids=10, max_bytes=1000)
     for number in range(100):

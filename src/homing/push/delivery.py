@@ -92,9 +92,10 @@ class Delivery:
             return
         if fresh:
             self.tally.publications += 1
-            self.recent.add(identity, fresh)
             shared = storing.shared if storing else self._shared(push)
-            self._deliver(shared, fresh, push.moved, now)
+            gone = self._deliver(shared, fresh, push.moved, now)
+            # For whom is gone it may come again, from a connector that owes it to him.
+            self.recent.add(identity, _without(fresh, gone) if gone else fresh)
         waiting = self._storing.get(identity)
         if waiting is not None:
             waiting.acks.append((link, push.clients))
@@ -117,7 +118,7 @@ class Delivery:
         concerned = [
             client
             for (client,) in each_id(fresh)
-            if client in durable and (durable[client].names or durable[client].move or push.moved)
+            if client in durable and (push.moved or durable[client].takes)
         ]
         if not concerned:
             return None
@@ -158,27 +159,29 @@ class Delivery:
 
     # All others
 
-    def _deliver(self, shared: Shared, clients: bytes, moved: bool, now: float) -> None:
-        """To every connected client whose session is not durable: the hot path."""
+    def _deliver(self, shared: Shared, clients: bytes, moved: bool, now: float) -> set[bytes]:
+        """To every connected client whose session is not durable: the hot path. Who is gone."""
+        gone: set[bytes] = set()
         sessions, image = self._connector.sessions, shared.image(DEFAULT)
         cohort = self._cohorts.find(clients, sessions)
         others = cohort.send(image) if cohort is not None else _send(image, clients, sessions)
         if others:
-            clients = self._reach_others(shared, clients, others, moved, now)
+            clients, gone = self._reach_others(shared, clients, others, moved, now)
         shared.forget_images()
         if clients:
             self._delivered(shared.message_id, clients, now)
+        return gone
 
     def _reach_others(
         self, shared: Shared, clients: bytes, others: list[bytes], moved: bool, now: float
-    ) -> bytes:
-        """Those who are not simply sent to; which of all clients were reached just now."""
+    ) -> tuple[bytes, set[bytes]]:
+        """Those who are not simply sent to; which of all were reached just now, and who is gone."""
         gone: list[bytes] = []
         later: list[bytes] = []  # stored and pushed once that is safe, or slow
         for client in others:
             session = self._connector.sessions.get(client)
             names = session.names_for(shared) if session is not None else ()
-            if session is None or not (names or moved or session.move):
+            if session is None or not (names or moved or session.takes):
                 gone.append(client)
             elif session.durable:
                 later.append(client)
@@ -191,7 +194,8 @@ class Delivery:
                 self._fall_behind(session, shared, now)
         if gone:
             self.drop(shared.message_id, b"".join(gone), b"no-session", now)
-        return _without(clients, {*gone, *later}) if gone or later else clients
+        reached = _without(clients, {*gone, *later}) if gone or later else clients
+        return reached, set(gone)
 
     def _delivered(self, identity: bytes, clients: bytes, now: float) -> None:
         self.tally.deliveries += len(clients) // ID_BYTES

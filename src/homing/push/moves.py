@@ -16,6 +16,7 @@ from homing.journal.events import Dropped
 from homing.ports import Link
 from homing.push.doorway import CONFIRM_SECONDS, MAX_CONFIRMING
 from homing.push.links import DISPATCHER
+from homing.push.recovery import MOVED
 from homing.push.sessions import Session
 from homing.push.subscription import parse_fields
 from homing.wire import relay
@@ -248,7 +249,9 @@ class Moves:
         del move.sent[ack.message_id]
         self._arrived(ack.message_id, session.client)
         if session.acknowledge(ack.message_id):
-            self._connector.tell(Dropped(now, ack.message_id, session.client, b"moved"))
+            # The client may come back before it got this, and this with it.
+            self._connector.delivery.recent.forget(ack.message_id, session.client)
+            self._connector.tell(Dropped(now, ack.message_id, session.client, MOVED))
         self.forward(session)
         self._settle(move, now)
 

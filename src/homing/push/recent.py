@@ -55,3 +55,16 @@ class Recent:
         ):
             oldest = next(iter(self._lists))
             self._held -= len(self._lists.pop(oldest))
+
+    def forget(self, message_id: bytes, client: bytes) -> None:
+        """It has not gone to this client after all: should it come again it is new."""
+        listed = self._lists.get(message_id, b"")
+        for at in range(0, len(listed), ID_BYTES):
+            if listed[at : at + ID_BYTES] == client:
+                left = listed[:at] + listed[at + ID_BYTES :]
+                self._held -= ID_BYTES
+                if left:
+                    self._lists[message_id] = left
+                else:
+                    del self._lists[message_id]
+                return

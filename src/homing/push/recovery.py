@@ -25,6 +25,8 @@ from homing.push.sessions import Session, Shared, Store
 
 ENDED = b"ended"
 """The reason in the SessionClosed of a session that is over, not only its connection."""
+MOVED = b"moved"
+"""The reason in the Dropped of what another connector owes now."""
 
 
 def recover(events: Iterable[object], recent: Recent, store: Store) -> dict[bytes, Session]:
@@ -52,6 +54,8 @@ def recover(events: Iterable[object], recent: Recent, store: Store) -> dict[byte
         elif isinstance(event, Acknowledged | Dropped):
             for session in _named(sessions, event.clients):
                 session.acknowledge(event.id)
+            if isinstance(event, Dropped) and event.reason == MOVED:
+                recent.forget(event.id, event.clients)
     return sessions
 
 

@@ -208,6 +208,11 @@ class Session:
 
     # What is owed
 
+    @property
+    def takes(self) -> bool:
+        """Whether a publication may be for it: it asks for some, or what it asks for is elsewhere."""
+        return bool(self.names or self.move is not None or self.early is not None)
+
     def owe(self, shared: Shared, moved: bool = False) -> list[bytes]:
         """Take one more; the ids that had to go for it, oldest first."""
         identity, early = shared.message_id, self.early
