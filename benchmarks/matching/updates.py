@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
 import tempfile
 import threading
@@ -61,16 +62,22 @@ class Stopwatch:
         self.cpu = 0.0
         self.longest = 0.0
         self.longest_by_clock = 0.0
-        self._before = _readings()
+        # Opened once: opening it for every few calls would leave the caches to the system.
+        self._schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._before = self._readings()
+
+    def close(self) -> None:
+        """Nothing is measured any more."""
+        os.close(self._schedule)
 
     def begin(self) -> None:
         """A few calls follow; what was before them is not theirs."""
-        self._before = _readings()
+        self._before = self._readings()
 
     def took(self, seconds: float) -> None:
         """A call took so long by the clock on the wall."""
         if seconds > SUSPICIOUS:
-            before, now = self._before, _readings()
+            before, now = self._before, self._readings()
             pause = now.mine - before.mine
             if now.waits > before.waits:
                 away = now.queued - before.queued
@@ -79,11 +86,10 @@ class Stopwatch:
             self.longest_by_clock = max(self.longest_by_clock, seconds)
             self._before = now
 
-
-def _readings() -> Readings:
-    queued = int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    return Readings(time.thread_time(), time.process_time(), queued, waits)
+    def _readings(self) -> Readings:
+        queued = int(os.pread(self._schedule, 64, 0).split()[1]) / 1e9
+        waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        return Readings(time.thread_time(), time.process_time(), queued, waits)
 
 
 def beside_matching(workload: Workload, size: int) -> Changes:
@@ -105,6 +111,7 @@ def beside_matching(workload: Workload, size: int) -> Changes:
     watch.longest = 0.0
     some = list(islice(workloads.subscriptions(workload), 2000))
     _change_in_a_snapshot(index, some, rows, watch)
+    watch.close()
     index.close()
     gc.unfreeze()
     machine = _longest_gap(time.perf_counter() - began)

@@ -110,6 +110,40 @@ def test_whatever_is_asked_and_published_often_enough(
     assert found == one_by_one(index, batch)
 
 
+@settings(max_examples=5)
+@given(st.integers(0, 2**32))
+def test_pages_that_look_at_different_attributes_are_swept_by_turns(seed: int) -> None:
+    chance = random.Random(seed)
+    index, oracle = Index(background=False), Oracle()
+    for number in range(2400):
+        # A page or more of each kind; all are wide, so that every page concerns most of the batch.
+        names = ("a", *(("x", "y"), ("y", "z"), ("x",), ("z", "x", "w"))[number % 4])
+        low = chance.randint(0, 300)
+        ranges = {name: {"use": 2, "low": low, "high": low + 600} for name in names}
+        ranges["a"] = {"use": 2, "low": 100 * (number % 4), "high": 100 * (number % 4) + 500}
+        index.add(number, parse_fields(ranges))
+        oracle.add(number, parse_fields(ranges))
+    rows: list[dict[str, Value]] = [
+        {name: chance.randint(0, 900) for name in "axyzw" if chance.random() < 0.9}
+        for _ in range(1000)
+    ]
+    index.match_batch(rows)
+    index.compact()
+    (block,) = index._paged
+    at_page = block[int(block[at.PAGEAT]) :][: int(block[at.PAGES])] + block[at.PAGE]
+    heads = {
+        tuple((block[begin + at.LINE + 1 :][: at.MAX_DIMENSIONS] & 0xFFFFFFFF).tolist())
+        for begin in at_page.astype(int).tolist()
+    }
+    assert len(heads) > 1, "no two kinds of pages"
+    before = swept(index)
+    found = at_once(index, rows)
+    assert swept(index) > before + 1
+    assert found == one_by_one(index, rows)
+    for i in chance.sample(range(len(rows)), 20):
+        assert found[i] == sorted(oracle.match(rows[i]))
+
+
 def test_what_goes_through_the_pages_together_can_be_swept() -> None:
     assert sweep_kernels.MOST == CHUNK
 

@@ -176,10 +176,10 @@ class Index:
 
     def match(self, attributes: Mapping[str, Value]) -> Ids:
         """The ids of all subscriptions that the attributes satisfy, in no particular order."""
-        kernels, reader = compiled.ready(), self._reader()
+        kernels, reader, vocabulary = compiled.ready(), self._reader(), self._vocabulary
         with self._lock:
-            row = reader.shapes.row(attributes, self._vocabulary)
-            view, known = self._view, self._vocabulary.lanes
+            row = reader.shapes.row(attributes, vocabulary)
+            view, known = self._view, vocabulary.lanes
         ids: Ids
         pending: Pending | None
         if kernels is None:
@@ -193,7 +193,7 @@ class Index:
             self._consider_plan()
         if pending is None:
             return ids
-        passed = checked(pending, [attributes], self._vocabulary.residuals)
+        passed = checked(pending, [attributes], vocabulary.residuals)
         return np.concatenate([ids, passed[:, 2]])
 
     def match_batch(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:

@@ -73,6 +73,7 @@ class Reader:
         self._owners = np.empty(_FIRST_PAIRS, np.int32)
         self._pending = np.empty((64, 3), np.uint64)
         self._column = np.empty(0, np.int32)
+        self._lanes = 0
         self._coded = np.empty((1, 64), np.uint16)
         self._desk = self._places()
 
@@ -80,9 +81,10 @@ class Reader:
         self, kernels: Kernels, view: View, row: Rows, known_lanes: int
     ) -> tuple[Ids, Pending | None]:
         """The ids that match one publication, as a copy, and what needs a residual check."""
+        counts = self._counts
         self._call(kernels, view, row, known_lanes)
-        postponed = self._counts[_PENDING]
-        ids = self._found[: self._counts[_MATCHES]].copy()
+        postponed = counts[_PENDING]
+        ids = self._found[: counts[_MATCHES]].copy()
         return ids, self._pending[:postponed] if postponed else None
 
     def match(
@@ -108,13 +110,15 @@ class Reader:
 
     def _call(self, kernels: Kernels, view: View, rows: Rows, known_lanes: int) -> bool:
         """Run the kernel, with larger buffers if it must be; False: too many at once."""
-        if len(self._column) < known_lanes:
-            self._column = np.full(known_lanes + 64, at.NONE, np.int32)
+        if self._lanes < known_lanes:
+            self._lanes = known_lanes + 64
+            self._column = np.full(self._lanes, at.NONE, np.int32)
             self._column[at.ALWAYS] = at.ALWAYS
             self._desk = self._places()
+        counts = self._counts
         while True:
             kernels.match.match_blocks(view.table, rows.places, self._desk)
-            matches, pending = self._counts[_MATCHES], self._counts[_PENDING]
+            matches, pending = counts[_MATCHES], counts[_PENDING]
             # The kernels write one more before they know whether it counts.
             if matches < len(self._found) and pending <= len(self._pending):
                 return True

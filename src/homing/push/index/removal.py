@@ -20,7 +20,8 @@ def find(view: View, subscription: int, kill: bool) -> int:
         return 0
     kernels = compiled.ready()
     if kernels is not None:
-        return int(kernels.build.find(view.table, subscription, kill))
+        found: int = kernels.build.find(view.table, subscription, kill)
+        return found
     found = 0
     for block in view.blocks:
         if block[at.PAGES] == 0:

@@ -190,7 +190,8 @@ class Shapes:
 
     def row(self, attributes: Mapping[str, Value], vocabulary: Vocabulary) -> Rows:
         """The publication, valid until the next one is asked for; refuses what has no meaning."""
-        self._keep_up(vocabulary)
+        if self._lanes_changed != vocabulary.lanes_changed:
+            self._keep_up(vocabulary)
         names = tuple(attributes)
         shape = self._shapes.get(names)
         if shape is None:

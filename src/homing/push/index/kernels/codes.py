@@ -15,6 +15,8 @@ from homing.push.index.kernels.layout import (
     NONE,
 )
 
+U0, U1, U_ABSENT = np.uint64(0), np.uint64(1), np.uint64(ABSENT)
+
 
 @kernel()
 def code_of(cuts, start, end, value):
@@ -79,3 +81,38 @@ def encode(block, lanes, values, codes):
         else:
             for event in range(values.shape[0]):
                 codes[event, c] = ABSENT
+
+
+@kernel()
+def encode_one(block, lanes, values, codes):
+    """The same for a single publication: its lanes, instead of many values, are searched step by step."""
+    block32 = block.view(np.uint32)
+    cutstart = np.uint64(2) * block[CUTSTART]
+    cuts = block[int(block[CUT]) :].view(np.float64)
+    known = np.int64(block[LANES])
+    codes[0, ALWAYS], codes[0, NONE] = 0, ABSENT
+    flat = values.reshape(-1)[NONE + 1 :]
+    count = np.uint64(lanes.size)
+    # Where each lane's search has come to, and how many cuts it still has to do with.
+    at, left = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    most = U0
+    for i in range(count):
+        at[i] = left[i] = U0
+        if lanes[i] < known:
+            place = cutstart + np.uint64(lanes[i])
+            at[i] = np.uint64(block32[place])
+            left[i] = np.uint64(block32[place + U1]) - at[i]
+            most = max(most, left[i])
+    while most > U0:
+        for i in range(count):
+            if left[i] > U0:
+                half = (left[i] + U1) >> U1
+                left[i] -= half
+                at[i] += half * np.uint64(cuts[at[i] + half - U1] <= flat[i])
+        most -= (most + U1) >> U1
+    for i in range(count):
+        code = U_ABSENT
+        # NaN is no value, and a lane that came after this block is none of its.
+        if lanes[i] < known and flat[i] == flat[i]:
+            code = at[i] - np.uint64(block32[cutstart + np.uint64(lanes[i])])
+        codes[0, np.int64(i) + NONE + 1] = code

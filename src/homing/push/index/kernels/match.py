@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from homing.push.index.kernels.codes import encode
+from homing.push.index.kernels.codes import encode, encode_one
 from homing.push.index.kernels.exact import Answer, Batch, Work, verify
 from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
@@ -370,10 +370,11 @@ def match_blocks(table, given, desk):
         if block[PAGES] == U0:
             scan(block, batch, room, answer)
             continue
-        encode(block, lanes, values, codes)
         if values.shape[0] == 1:
+            encode_one(block, lanes, values, codes)
             match_one(block, batch, room, answer)
         else:
+            encode(block, lanes, values, codes)
             match_many(block, batch, room, answer)
     for i in range(lanes.size):
         column[lanes[i]] = NONE

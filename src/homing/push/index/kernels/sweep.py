@@ -58,7 +58,7 @@ AHEAD = 64
 WINDOWS = MOST // 64 // WINDOW + 1
 SIDE = AHEAD * WINDOWS
 # What one (page, publication) pair costs, in entries swept.
-PAIR = 8
+PAIR = 6
 NEVER = 1 << 62
 U0, U1, U2, U3, U4, U5, U6, U7, U32 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 6, 7, 32))
 U_WINDOW, U_WIDE, U_LINE, U_SLOT_BITS = (np.uint64(n) for n in (WINDOW, WIDE, LINE, SLOT_BITS))
