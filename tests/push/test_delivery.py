@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homing.journal.events import Delivered, Dropped
-from homing.push.sessions import MAX_BACKLOG, UNASKED, Limits, Session, Shared, Store
+from homing.journal.events import Delivered, Dropped, Redelivered
+from homing.push.sessions import MAX_BACKLOG, OLD_SECONDS, UNASKED, Limits, Session, Shared, Store
+from homing.testing import EPOCH
+from homing.wire import relay
 from homing.wire.pushed import Gap, Push
 from tests.push.desk import Desk, client_id, message_id
 
@@ -146,3 +148,34 @@ def test_the_store_holds_what_its_sessions_hold_whatever_happens(taken: list[Ste
             kept = [*one.waiting.values(), *one.unacked.values()]
             assert one.held == sum(shared.size for shared in kept)
             assert one.room == 0 or not one.waiting
+
+
+def test_what_was_published_before_the_client_came_is_flagged_when_it_comes() -> None:
+    """Another connector had the session too, and may have pushed it: nobody here knows."""
+    desk = Desk()
+    desk.now = 100.0
+    link = desk.subscribed(1, **DURABLE)
+    came = int(EPOCH + desk.now)
+    made = (came - 1, came, came - OLD_SECONDS, came + 5)
+    for number, second in enumerate(made):
+        identity = second.to_bytes(4, "big") + number.to_bytes(8, "big")
+        push = relay.Push(identity, b"", client_id(1), b'{"n":%d}' % number)
+        desk.connector.receive(desk.dispatcher, push.encode(), desk.now)
+        desk.settle()
+    got = [one for one in desk.heard(link) if isinstance(one, Push)]
+    assert [one.redelivered for one in got] == [True, False, False, False]
+    kinds = [type(one) for one in desk.port.events if isinstance(one, Delivered | Redelivered)]
+    assert kinds == [Redelivered, Delivered, Delivered, Delivered]
+    assert desk.connector.delivery.tally.redeliveries == 1
+
+
+def test_clients_that_acknowledge_nothing_see_no_flags() -> None:
+    desk = Desk()
+    desk.now = 100.0
+    link = desk.subscribed(1)
+    identity = int(EPOCH).to_bytes(4, "big") + bytes(8)
+    push = relay.Push(identity, b"", client_id(1), b'{"n":1}')
+    desk.connector.receive(desk.dispatcher, push.encode(), desk.now)
+    [got] = desk.heard(link)
+    assert isinstance(got, Push)
+    assert not got.redelivered

@@ -144,8 +144,10 @@ class Delivery:
                 if session.move is not None:
                     self._connector.moves.forward(session)
                 elif next(iter(session.waiting), None) == identity:  # nothing waits before it
-                    if session.pump()[0]:
+                    first, again = session.pump()
+                    if first:
                         sent.append(client)
+                    self._redelivered(again, client, now)
                     self._watch(session, now)
                 else:
                     self.pump(session, now)
@@ -201,6 +203,11 @@ class Delivery:
         self.tally.deliveries += len(clients) // ID_BYTES
         self._connector.tell(Delivered(now, identity, clients))
 
+    def _redelivered(self, identities: list[bytes], client: bytes, now: float) -> None:
+        for identity in identities:
+            self.tally.redeliveries += 1
+            self._connector.tell(Redelivered(now, identity, client))
+
     def drop(self, identity: bytes, clients: bytes, reason: bytes, now: float) -> None:
         """The journal is told that it will never reach these clients."""
         self.tally.drops += len(clients) // ID_BYTES
@@ -255,9 +262,7 @@ class Delivery:
         sent, again = session.pump()
         for identity in sent:
             self._delivered(identity, session.client, now)
-        for identity in again:
-            self.tally.redeliveries += 1
-            self._connector.tell(Redelivered(now, identity, session.client))
+        self._redelivered(again, session.client, now)
         self._watch(session, now)
 
 

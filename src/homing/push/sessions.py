@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from homing.ids import id_time
 from homing.ports import Link
 from homing.push.popular import Popular
 from homing.push.subscription import Fields, parse_attributes, parse_fields
@@ -32,6 +33,9 @@ WINDOW: Final = 1024
 """Publications sent and not acknowledged: what is sent again when the connection breaks."""
 UNASKED: Final = MAX_BACKLOG // 2
 """Bytes sent to a client before its link is asked again whether it takes them."""
+
+OLD_SECONDS: Final = 24 * 3600
+"""Publications that are older are not judged by the time in their ids: sessions live as long."""
 
 PARSED: Final = 4096
 """Subscriptions kept parsed, of clients with several: what one busy publication may ask for."""
@@ -342,15 +346,24 @@ class Session:
             return False
         return link.backlog <= MAX_BACKLOG and len(self.unacked) < WINDOW
 
+    def _may_have(self, message_id: bytes) -> bool:
+        """Whether the client may have had it: as part of a replay, or at another connector.
+
+        What was published before it came here and only comes now may be there already: another connector
+        had its session too, and nobody knows what that one sent.
+        """
+        if message_id in self.again:
+            del self.again[message_id]
+            return True
+        return self.durable and 0 < self.stamp // 1_000_000 - id_time(message_id) < OLD_SECONDS
+
     def _push(self, link: Link, shared: Shared) -> bool:
         """Send one publication, after the gap before it; whether it was part of a replay."""
         if self._dropped:
             link.send(pushed.gap(self._dropped, self._first, self._last))
             self._dropped, self._first, self._last = 0, b"", b""
         names = self.names_for(shared)
-        again = shared.message_id in self.again
-        if again:
-            del self.again[shared.message_id]
+        again = self._may_have(shared.message_id)
         link.send(shared.again(names) if again else shared.image(names))
         if self.durable:
             self.unacked[shared.message_id] = shared
