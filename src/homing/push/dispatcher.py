@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from homing.errors import Malformed
 from homing.ports import Link, Port
 from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
@@ -55,6 +57,7 @@ class Dispatcher(PacketRole):
         self._turnstiles: dict[Link, Turnstile] = {}
         self._asked: set[bytes] = set()  # connectors that will begin a sync
         self._confirming: dict[bytes, tuple[Link, set[Link]]] = {}
+        self._passed: dict[bytes, relay.Subscribe] = {}  # of those, what moves with a session
         self._homes: dict[bytes, relay.Claim] = {}  # client -> who claimed its session last
         self._informed: set[Link] = set()  # peers that were told of them
         self.dial("connectors", unnamed(connectors))
@@ -217,6 +220,7 @@ class Dispatcher(PacketRole):
         """The next node refuses: so do we, for all that connector is owed; nothing is kept."""
         connector = nak.connector or self.peers[link].node
         asked = self._confirming.pop(nak.message_id, None) if link not in self._matchers else None
+        self._passed.pop(nak.message_id, None)
         if asked is not None:  # a subscription that moves with its session
             asked[0].send(relay.Nak(nak.message_id, nak.reason, connector).encode())
             return
@@ -251,13 +255,19 @@ class Dispatcher(PacketRole):
         matchers.discard(matcher)
         if not matchers:
             del self._confirming[message_id]
+            self._tell_moved(connector, self._passed.pop(message_id, None))
             connector.send(relay.Ack(message_id).encode())
 
     def _forget_confirming(self, link: Link) -> None:
         """A matcher that is gone need not agree; a connector that is gone need not know."""
-        for message_id, (connector, _) in list(self._confirming.items()):
+        for message_id, (connector, asked) in list(self._confirming.items()):
             if connector is link:
                 del self._confirming[message_id]
+                self._passed.pop(message_id, None)
+            elif link in asked and (change := self._passed.pop(message_id, None)) is not None:
+                del self._confirming[message_id]
+                lost = relay.Nak(message_id, "no-service it was lost on the way", change.connector)
+                connector.send(lost.encode())
             else:
                 self._confirmed(link, message_id)
 
@@ -294,22 +304,38 @@ class Dispatcher(PacketRole):
         way = self.connectors.get(change.connector)
         if way is None and link.plug == "connectors":
             way = self._owners.get(change.connector)
+        reason = ""
         if way is None:
             reason = "no-service nobody here holds that connector"
+        elif len(self._confirming) >= MAX_CONFIRMING:
+            reason = "queue-full too many changes are on their way"
+        if way is None or reason:
             link.send(relay.Nak(change.message_id, reason, change.connector).encode())
-        else:
-            self._ask(link, {way}, change)
+            return
+        self._passed[change.message_id] = change
+        self._confirming[change.message_id] = (link, {way})
+        way.send(change.encode())
 
-    def _ask(self, link: Link, asked: set[Link], message: relay.Claim | relay.Subscribe) -> None:
+    def _tell_moved(self, link: Link, change: relay.Subscribe | None) -> None:
+        """The new connector has a subscription: our matchers hear of it before the old one's ends.
+
+        Its own dispatcher may not have reached all of them yet.
+        """
+        if change is not None and link.plug == "connectors":
+            image = msgspec.structs.replace(change, moved=True).encode()
+            for matcher in self._matchers:
+                matcher.send(image)
+
+    def _ask(self, link: Link, asked: set[Link], claim: relay.Claim) -> None:
         """Pass it on; the answer comes with the last of theirs, or at once where none is waited for."""
-        image = message.encode()
+        image = claim.encode()
         for way in asked:
             way.send(image)
         full = len(self._confirming) >= MAX_CONFIRMING
-        if not asked or full or message.message_id in self._confirming:
-            link.send(relay.Ack(message.message_id).encode())
+        if not asked or full or claim.message_id in self._confirming:
+            link.send(relay.Ack(claim.message_id).encode())
         else:
-            self._confirming[message.message_id] = (link, asked)
+            self._confirming[claim.message_id] = (link, asked)
 
     def _ask_all(self) -> None:
         """A matcher is new, or has more to answer for: connectors tell all their subscriptions.

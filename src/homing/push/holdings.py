@@ -86,6 +86,11 @@ class Holdings:
         changed = [share.set(client, connector, name, fields) for share in self.shares]
         return any(changed)
 
+    def knows(self, client: bytes, connector: bytes, name: bytes) -> bool:
+        """Whether we hold a subscription, whatever it asks for."""
+        tables = [table for share in self.shares for table in share.tables]
+        return any(table.knows(client, connector, name) for table in tables)
+
     def remove(self, client: bytes, connector: bytes, name: bytes) -> bool:
         """One subscription is gone, or with no name all of a client's."""
         changed = [share.remove(client, connector, name) for share in self.shares]

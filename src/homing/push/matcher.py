@@ -282,6 +282,8 @@ class Matcher(OwingRole):
             if self.table.remove(client, connector, name):
                 self.tell(SubscriptionRemoved(now, client, connector, name))
             return
+        if change.moved and self.table.knows(client, connector, name):
+            return  # its own connector has told us
         try:
             changed = self.table.set(client, connector, name, change.fields)
         except SubscriptionError as error:

@@ -121,15 +121,20 @@ class Moves:
         return relay.Claim(identity, session.client, node, session.stamp, session.durable)
 
     def adopt(self, link: Link, change: relay.Subscribe, now: float) -> None:
-        """What the client asked for at its former connector; what it asked for here is newer."""
+        """What the client asked for at its former connector; what it asked for here is newer.
+
+        That is told once more: it may be on its way to the matchers, and once we answer what they
+        were told by the other ends.
+        """
         connector, name = self._connector, change.name.decode("utf-8", "replace")
         session = connector.durable.get(change.client)
-        known = session is None or name in session.subscriptions
-        if session is None or known or len(self._adopting) >= MAX_CONFIRMING:
-            link.send(relay.Ack(change.message_id).encode())
+        if session is None or len(self._adopting) >= MAX_CONFIRMING:
+            reason = "gone no such session" if session is None else "queue-full too many come"
+            link.send(relay.Nak(change.message_id, reason, connector.node).encode())
             return
+        fields = session.subscriptions.get(name, change.fields)
         try:
-            ours = connector.subscribe(session, name, parse_fields(change.fields), now)
+            ours = connector.subscribe(session, name, parse_fields(fields), now)
         except DiskFull as error:
             reason = f"queue-full {error}"
             link.send(relay.Nak(change.message_id, reason, connector.node).encode())
@@ -145,7 +150,10 @@ class Moves:
         if message_id in self._adopting:
             whom, theirs = self._adopting.pop(message_id)
             self._connector.port.cancel(message_id)
-            whom.send(relay.Ack(theirs).encode())
+            answer: relay.Ack | relay.Nak = relay.Ack(theirs)
+            if link is None:
+                answer = relay.Nak(theirs, "queue-full not confirmed", self._connector.node)
+            whom.send(answer.encode())
         claiming = self._claims.get(message_id)
         if claiming is not None:
             self._heard(message_id, claiming, link, now)

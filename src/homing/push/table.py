@@ -71,6 +71,10 @@ class Table:
         """Those that hold at least one subscriber."""
         return list(self._places)
 
+    def knows(self, client: bytes, connector: bytes, name: bytes) -> bool:
+        """Whether a subscription is here, whatever it asks for."""
+        return name in self._names.get(client + connector, {})
+
     def refresh(self, client: bytes, connector: bytes, name: bytes, fields: bytes) -> bool:
         """The connector names one: whether it is here and exactly this."""
         number = self._names.get(client + connector, {}).get(name)

@@ -132,13 +132,18 @@ class Nak(Struct, frozen=True):
 
 
 class Subscribe(Struct, frozen=True):
-    """A client's subscription is now exactly `fields` (JSON, unread here)."""
+    """A client's subscription is now exactly `fields` (JSON, unread here).
+
+    `moved`: the dispatcher of a session's former connector says so, to matchers that the new
+    connector's has not told yet; whatever they know is newer.
+    """
 
     message_id: bytes
     client: bytes
     connector: bytes
     name: bytes
     fields: bytes
+    moved: bool = False
 
     def encode(self) -> bytes:
         items = [
@@ -147,6 +152,8 @@ class Subscribe(Struct, frozen=True):
             (NAME, self.name),
             (ATTRIBUTES, self.fields),
         ]
+        if self.moved:
+            items.append((MOVED, b"\x01"))
         return packet.encode(packet.SUBSCRIBE, items, key=(MESSAGE_ID, self.message_id))
 
 
@@ -261,6 +268,7 @@ def _subscribe(items: dict[int, bytes]) -> Subscribe:
         _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id"),
         items.get(NAME, b""),
         items.get(ATTRIBUTES, b"{}"),
+        MOVED in items,
     )
 
 
