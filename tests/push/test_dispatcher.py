@@ -238,3 +238,29 @@ def test_a_visit_is_told_to_all_other_connectors_and_not_answered() -> None:
     desk.tell(desk.peer, relay.Claim(message_id(2), client_id(1), C2, 6, durable=False))
     assert [len(sent(link)) for link in (third, desk.connector, desk.peer)] == [1, 1, 0]
     assert sent(desk.matcher) == []
+
+
+MOVING = relay.Subscribe(message_id(9), client_id(1), C2, b"default", b'{"n":{"use":2}}')
+
+
+def test_our_matchers_hear_of_a_subscription_that_moved_before_the_old_one_ends() -> None:
+    desk = Desk()
+    desk.tell(desk.connector, MOVING)
+    assert sent(desk.peer) == [MOVING]
+    assert sent(desk.matcher) == []
+    desk.tell(desk.peer, relay.Ack(MOVING.message_id))
+    [told] = sent(desk.matcher)
+    assert isinstance(told, relay.Subscribe)
+    assert told.moved
+    assert (told.client, told.connector, told.fields) == (client_id(1), C2, MOVING.fields)
+    assert sent(desk.connector) == [relay.Ack(MOVING.message_id)]
+
+
+def test_a_subscription_whose_new_connector_is_lost_on_the_way_stays_where_it_is() -> None:
+    desk = Desk()
+    desk.tell(desk.connector, MOVING)
+    desk.lose(desk.peer)
+    [nak] = sent(desk.connector)
+    assert isinstance(nak, relay.Nak)
+    assert (nak.message_id, nak.connector) == (MOVING.message_id, C2)
+    assert sent(desk.matcher) == []

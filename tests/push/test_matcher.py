@@ -445,3 +445,15 @@ def test_removing_all_of_a_client_leaves_nothing() -> None:
     assert table.remove(client_id(1), C1, b"")
     assert not table.remove(client_id(1), C1, b"")
     assert (len(table), table.connectors, len(table.index.match({"n": 1}))) == (0, [], 0)
+
+
+def test_what_moved_is_taken_only_where_its_own_connector_has_not_told() -> None:
+    desk = Desk()
+    old, new = b'{"n":{"use":2,"high":5}}', b'{"n":{"use":2,"low":6}}'
+    for fields, moved in ((old, True), (new, False), (old, True)):
+        desk.tell(relay.Subscribe(bytes(12), client_id(1), C2, b"default", fields, moved))
+    desk.send(3)
+    desk.send(7)
+    desk.sync_journal()
+    pushes = [one for one in desk.relayed() if isinstance(one, relay.Push)]
+    assert [(one.message_id, one.clients) for one in pushes] == [(message_id(7), client_id(1) + C2)]

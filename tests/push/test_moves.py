@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from homing.push.doorway import CONFIRM_SECONDS
 from homing.push.moves import HOLD_SECONDS, LINGER_SECONDS, RETRY_SECONDS
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
@@ -268,3 +269,53 @@ def test_a_visit_elsewhere_leaves_a_durable_session_where_it_is() -> None:
     assert [str(one) for one in desk.heard(link)] == ["Status(-replaced)"]
     assert desk.sent() == []
     assert desk.ids(desk.auth_resumed(1)) == [1, 2]
+
+
+def test_after_a_restart_a_session_that_had_moved_takes_what_still_comes_for_it() -> None:
+    """The connector does not know any more that it moved; whoever has the client will claim it."""
+    desk, _ = owing(1)
+    desk.sent()
+    claim_by_other(desk, 1)
+    for message in desk.sent():
+        acknowledge(desk, message)
+    desk.settle()
+    desk = Desk(recovered=list(desk.port.events))
+    desk.push(7, 1)
+    desk.settle()
+    claim_by_other(desk, 1)
+    moved = [one for one in desk.sent() if isinstance(one, relay.Push)]
+    assert [(one.message_id, one.moved) for one in moved] == [(message_id(7), True)]
+
+
+def test_a_subscription_that_is_on_its_way_is_answered_for_when_it_is_there() -> None:
+    """The client asked anew here; until the matchers have that, the old one must not end."""
+    desk = Desk()
+    link = desk.auth(1, **DURABLE)
+    desk.sent()
+    desk.connector.receive(
+        link, command([b"sub", b"n", b'{"use":2,"low":5}']), desk.now
+    )  # not on disk yet
+    theirs = relay.Subscribe(message_id(800), client_id(1), NODE, b"default", b'{"n":{"use":2}}')
+    desk.connector.receive(desk.dispatcher, theirs.encode(), desk.now)
+    assert desk.sent() == []
+    desk.connector.journaled(len(desk.port.events), desk.now)
+    own, again = desk.sent()
+    assert isinstance(own, relay.Subscribe)
+    assert isinstance(again, relay.Subscribe)
+    assert own.fields == again.fields != theirs.fields
+    desk.connector.receive(desk.dispatcher, relay.Ack(own.message_id).encode(), desk.now)
+    assert desk.sent() == []
+    desk.connector.receive(desk.dispatcher, relay.Ack(again.message_id).encode(), desk.now)
+    assert desk.sent() == [relay.Ack(theirs.message_id)]
+
+
+def test_a_subscription_that_nobody_confirms_is_not_answered_for() -> None:
+    desk = Desk()
+    desk.auth(1, **DURABLE)
+    theirs = relay.Subscribe(message_id(800), client_id(1), NODE, b"default", b'{"n":{"use":2}}')
+    desk.connector.receive(desk.dispatcher, theirs.encode(), desk.now)
+    desk.connector.journaled(len(desk.port.events), desk.now)
+    desk.sent()
+    desk.wake(desk.now + CONFIRM_SECONDS)
+    naks = [one for one in desk.sent() if isinstance(one, relay.Nak)]
+    assert [(one.message_id, one.connector) for one in naks] == [(theirs.message_id, NODE)]

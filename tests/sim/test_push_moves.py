@@ -12,7 +12,9 @@ from tests.sim.test_push import CALM, COUNT, EVERY, check_complete, check_once, 
 ALL = b'{"n":{"use":2,"low":0}}'
 
 
-def wander(fabric: Fabric, until: float) -> tuple[SimPublisher, list[str]]:
+def wander(
+    fabric: Fabric, until: float, count: int = COUNT, every: float = EVERY
+) -> tuple[SimPublisher, list[str]]:
     """Durable subscribers that know both connectors."""
     durable = [
         fabric.wanderer(
@@ -20,7 +22,7 @@ def wander(fabric: Fabric, until: float) -> tuple[SimPublisher, list[str]]:
         )
         for n in range(3)
     ]
-    fabric.publisher("publisher", COUNT, EVERY)
+    fabric.publisher("publisher", count, every)
     fabric.sim.run(until=until)
     return fabric.sim.nodes["publisher"].role, durable
 
@@ -89,3 +91,45 @@ def test_nothing_is_lost_on_the_way() -> None:
 
 def test_order_is_kept_when_the_client_moves() -> None:
     assert explore(in_order, seeds(ci=40, nightly=500), cut_off) > 0
+
+
+OFTEN, MANY = 0.06, 600
+
+
+def restless(seed: int) -> FaultPlan:
+    """Clients lose their connectors again and again, and every few seconds a node is killed."""
+    random = Random(f"restless/{seed}")
+    nodes = [f"{kind}-{n}" for kind in ("connector", "matcher", "dispatcher") for n in range(2)]
+    faults: list[Crash | Disconnect | Partition] = []
+    at = 5.0
+    while at < 42.0:
+        down = random.uniform(0.2, 3.0)
+        faults.append(Crash(at=at + random.random(), node=random.choice(nodes), down=down))
+        at += random.uniform(3.5, 5.0)
+    at = 5.0
+    while at < 42.0:
+        client, connector = f"subscriber-{random.randrange(3)}", f"connector-{random.randrange(2)}"
+        begin = at + random.random()
+        cut = Partition(
+            at=begin, left=(client,), right=(connector,), lasts=random.uniform(2.5, 4.0)
+        )
+        faults += (cut, Disconnect(at=begin + 0.01, left=client, right=connector))
+        at += random.uniform(1.0, 3.0)
+    return FaultPlan(tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def nothing_lost(seed: int, faults: FaultPlan) -> None:
+    """Order across connectors cannot hold: what a dead one owes comes when it is back."""
+    fabric = Fabric(seed, faults)
+    publisher, durable = wander(fabric, CALM + 90.0, MANY, OFTEN)
+    assert len(publisher.results) == MANY
+    for name in durable:
+        subscriber: SimSubscriber = fabric.sim.nodes[name].role
+        missing = sorted(set(publisher.accepted) - set(subscriber.got))
+        assert not missing, f"{name} misses {missing}"
+        assert not subscriber.doubled, f"{name} got {subscriber.doubled} again, unflagged"
+    fabric.sim.finish()
+
+
+def test_restless_clients_miss_nothing_while_nodes_are_killed() -> None:
+    assert explore(nothing_lost, seeds(ci=20, nightly=600), restless) > 0

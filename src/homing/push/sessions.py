@@ -214,8 +214,13 @@ class Session:
 
     @property
     def takes(self) -> bool:
-        """Whether a publication may be for it: it asks for some, or what it asks for is elsewhere."""
-        return bool(self.names or self.move is not None or self.early is not None)
+        """Whether a publication may be for it: it asks for some, or what it asks for is elsewhere.
+
+        After a restart nobody knows whether it had moved: its client may be somewhere, and is owed.
+        """
+        if self.names or self.move is not None or self.early is not None:
+            return True
+        return self.durable and not self.stamp
 
     def owe(self, shared: Shared, moved: bool = False) -> list[bytes]:
         """Take one more; the ids that had to go for it, oldest first."""
