@@ -18,7 +18,10 @@ class Loop:
         self.calls: list[Callable[[], None]] = []
         self.yields = 0
         self.served = 0
-        self.lookout = Lookout(self.calls.append, lambda: self.now, self._give_way, MOMENT)
+        self.busy = False
+        self.lookout = Lookout(
+            self.calls.append, lambda: self.now, self._give_way, lambda: not self.busy, MOMENT
+        )
 
     def _give_way(self) -> None:
         self.yields += 1
@@ -92,3 +95,15 @@ def test_a_look_that_brings_too_little_was_in_vain() -> None:
     loop.sleep()
     loop.message()
     assert loop.turn()
+
+
+def test_where_much_is_under_way_the_loop_sleeps() -> None:
+    loop = Loop()
+    loop.busy = True
+    loop.message()
+    assert not loop.turn()
+    loop.busy = False
+    loop.message()
+    assert loop.turn()
+    loop.busy = True
+    assert not loop.turn(), "a look ends when it is no longer worth it"

@@ -126,7 +126,7 @@ class Service(Struct, frozen=True, kw_only=True):
             0,
             0.1,
         ),
-    ] = 0.0001
+    ] = 0.0002
     routers: Annotated[
         int, count("router processes; 0 routes in the broker's own process", 0, 256)
     ] = 0

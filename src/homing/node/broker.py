@@ -82,7 +82,6 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     keyring = Keyring.load(config.security)
     peers = parse_peers(service.peers)
     limits = Limits(message=service.max_message + ENVELOPE_ROOM)
-    host.look_out(service.look_out)
     _add_plugs(host, config, keyring, peers, limits)
     routers = Routers(host, config, limits) if service.routers else None
     if config.journal.enabled:
@@ -101,6 +100,7 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
         journal=config.journal.enabled,
         state_every=service.state_interval,
     )
+    host.look_out(service.look_out, lambda: broker.core.live <= 1)
     if routers is not None:
         routers.start(host)
     ends = {plug: host.listen(plug, getattr(service, plug)) for plug in LISTENING}

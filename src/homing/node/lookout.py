@@ -3,7 +3,8 @@
 A processor with nothing to do is put to sleep, and waking it costs the woken process 30 to 40 µs on a virtual
 machine: as much as a broker needs for a request. Whoever asks again as soon as it has an answer is there
 before that. So after each turn with something to write the loop goes on turning for a moment; if that
-finds nothing, it is tried ever more seldom until it does.
+finds nothing, it is tried ever more seldom until it does. Where more is under way than one at a time
+sleeping is better: what comes meanwhile is taken together.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Lookout:
         "_skip",
         "_until",
         "_vain",
+        "_worth",
     )
 
     def __init__(
@@ -38,12 +40,16 @@ class Lookout:
         call_soon: Callable[[Callable[[], None]], Any],
         clock: Callable[[], float],
         give_way: Callable[[], None],
+        worth: Callable[[], bool],
         moment: float,
     ) -> None:
-        """`give_way` lets other processes of this processor go first; `moment`: seconds."""
+        """`give_way` lets other processes of this processor go first, `worth`: whether so little is
+        under way that looking may pay; `moment`: seconds.
+        """
         self._call_soon = call_soon
         self._clock = clock
         self._give_way = give_way
+        self._worth = worth
         self._moment = moment
         self._looking = False
         self._until = 0.0
@@ -59,14 +65,14 @@ class Lookout:
             self._until = self._clock() + self._moment
         elif self._skip:
             self._skip -= 1
-        else:
+        elif self._worth():
             self._looking = True
             self._found = 0
             self._until = self._clock() + self._moment
             self._call_soon(self._look)
 
     def _look(self) -> None:
-        if self._clock() < self._until:
+        if self._clock() < self._until and self._worth():
             self._give_way()
             self._call_soon(self._look)
             return
