@@ -43,8 +43,9 @@ class Lookout:
         worth: Callable[[], bool],
         moment: float,
     ) -> None:
-        """`give_way` lets other processes of this processor go first, `worth`: whether so little is
-        under way that looking may pay; `moment`: seconds.
+        """`give_way`: let other processes of this processor go first. `moment`: seconds.
+
+        `worth`: whether so little is under way that looking may pay.
         """
         self._call_soon = call_soon
         self._clock = clock
