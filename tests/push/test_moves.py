@@ -33,6 +33,15 @@ def acknowledge(desk: Desk, message: relay.Relayed) -> None:
     desk.connector.receive(desk.dispatcher, ack.encode(), desk.now)
 
 
+def move_away(desk: Desk) -> None:
+    """Another connector claims the client's session, and takes all of it."""
+    desk.sent()
+    claim_by_other(desk, 1)
+    for message in desk.sent():
+        acknowledge(desk, message)
+    desk.settle()
+
+
 def owing(count: int) -> tuple[Desk, RecordingLink]:
     """A connector that owes a client, who is here, so many publications."""
     desk = Desk()
@@ -168,11 +177,7 @@ def test_a_client_that_comes_back_stays() -> None:
 def test_what_was_handed_over_may_come_back_with_the_client(restarted: bool) -> None:
     """It had moved on before it got it: the other connector owes it, and hands it over again."""
     desk, _ = owing(2)
-    desk.sent()
-    claim_by_other(desk, 1)
-    for message in desk.sent():
-        acknowledge(desk, message)
-    desk.settle()
+    move_away(desk)
     if restarted:
         desk = Desk(recovered=list(desk.port.events))
     desk.now += 5.0
@@ -188,11 +193,7 @@ def test_what_was_handed_over_may_come_back_with_the_client(restarted: bool) -> 
 def test_what_comes_before_the_subscriptions_are_back_is_owed() -> None:
     """A matcher had found the session here before it left; its client is back before that came."""
     desk, _ = owing(1)
-    desk.sent()
-    claim_by_other(desk, 1)
-    for message in desk.sent():
-        acknowledge(desk, message)
-    desk.settle()
+    move_away(desk)
     assert not desk.connector.durable[client_id(1)].subscriptions
     desk.now += 5.0
     link = desk.visit()
@@ -274,11 +275,7 @@ def test_a_visit_elsewhere_leaves_a_durable_session_where_it_is() -> None:
 def test_after_a_restart_a_session_that_had_moved_takes_what_still_comes_for_it() -> None:
     """The connector does not know any more that it moved; whoever has the client will claim it."""
     desk, _ = owing(1)
-    desk.sent()
-    claim_by_other(desk, 1)
-    for message in desk.sent():
-        acknowledge(desk, message)
-    desk.settle()
+    move_away(desk)
     desk = Desk(recovered=list(desk.port.events))
     desk.push(7, 1)
     desk.settle()

@@ -42,6 +42,15 @@ class Desk:
             self.role.publish(b"{}", b"")
 
 
+def on_its_way() -> Desk:
+    """One publication is under way; the matcher that has less to do is there."""
+    desk = Desk()
+    desk.publish(1)
+    desk.tell("there:7001")
+    desk.role.opened(desk.there, 1.0)
+    return desk
+
+
 def sent(link: RecordingLink) -> list[int]:
     """The numbers of what was published over a link."""
     messages = Assembler(publish.MESSAGE_ID).receive(b"".join(link.take()), 0.0)
@@ -94,10 +103,7 @@ def test_a_matcher_that_does_not_answer_changes_nothing() -> None:
 
 
 def test_acknowledgements_that_do_not_come_in_time_end_it_too() -> None:
-    desk = Desk()
-    desk.publish(1)
-    desk.tell("there:7001")
-    desk.role.opened(desk.there, 1.0)
+    desk = on_its_way()
     desk.publish(2)
     assert desk.port.timers[STAY] == 1.0 + PATIENCE
     desk.role.wake(STAY, 1.0 + PATIENCE)
@@ -107,10 +113,7 @@ def test_acknowledgements_that_do_not_come_in_time_end_it_too() -> None:
 
 
 def test_who_is_called_back_stays() -> None:
-    desk = Desk()
-    desk.publish(1)
-    desk.tell("there:7001")
-    desk.role.opened(desk.there, 1.0)
+    desk = on_its_way()
     desk.publish(1)
     desk.tell("")
     desk.ack(desk.here, 0)
@@ -119,10 +122,7 @@ def test_who_is_called_back_stays() -> None:
 
 
 def test_the_other_hangs_up() -> None:
-    desk = Desk()
-    desk.publish(1)
-    desk.tell("there:7001")
-    desk.role.opened(desk.there, 1.0)
+    desk = on_its_way()
     desk.publish(1)
     desk.role.closed(desk.there, 1.1)
     assert sent(desk.here) == [0, 1]
@@ -145,10 +145,7 @@ def test_a_matcher_lost_on_the_way_is_left_and_all_that_is_open_goes_again() -> 
 
 
 def test_one_that_is_silent_is_lost() -> None:
-    desk = Desk()
-    desk.publish(1)
-    desk.tell("there:7001")
-    desk.role.opened(desk.there, 1.0)
+    desk = on_its_way()
     desk.role.wake("beat", 2.0 + SILENCE)
     assert desk.here.reason is not None
     assert sent(desk.there) == [0]
