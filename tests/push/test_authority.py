@@ -51,6 +51,18 @@ def test_the_least_loaded_connector_is_named_and_bursts_spread() -> None:
     assert (named.count("a:7005"), named.count("b:7005")) == (10, 20)
 
 
+def test_of_equally_loaded_connectors_a_client_is_always_sent_to_the_same() -> None:
+    def named(client: str, *alive: str) -> str:
+        return authority(*alive)[0].issue(client).connector
+
+    clients = [f"{number:024x}" for number in range(200)]
+    both = {client: named(client, "a:7004", "b:7004") for client in clients}
+    assert both == {client: named(client, "b:7004", "a:7004") for client in clients}
+    assert 60 < list(both.values()).count("a:7005") < 140
+    alone = {named(client, "b:7004") for client in clients}
+    assert alone == {"b:7005"}
+
+
 def test_only_connectors_that_answer_are_named() -> None:
     role, links = authority("a:7004", "b:7004")
     beat(role, links["b:7004"], 5000)

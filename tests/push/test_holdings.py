@@ -97,6 +97,84 @@ def test_a_change_may_move_a_subscription_out_of_the_share_and_back() -> None:
     assert len(table) == 1
 
 
+TWO_TREES = Plan(
+    1,
+    (
+        Tree((Cut("n", 5, ~0, ~1),), (NODES[:2], NODES[2:4])),
+        Tree((Cut("m", 5, ~0, ~1),), (NODES[:2], NODES[2:4])),
+    ),
+)
+BY_N, BY_M = b'{"n":{"use":2,"high":4}}', b'{"m":{"use":2,"high":4}}'
+BOTH = {"n": 1, "m": 1}
+
+
+def holding(node: str, plan: Plan) -> Holdings:
+    """Of a matcher that holds its tiles, with nothing in them."""
+    table = Holdings(node, Oracle, plan)
+    table.place(None, [], informed=True)
+    table.settle(informed=True)
+    return table
+
+
+def test_who_is_found_in_two_trees_is_listed_once() -> None:
+    table = holding(NODES[0], TWO_TREES)
+    table.set(client_id(1), C1, b"a", BY_N)
+    table.set(client_id(1), C1, b"b", BY_M)
+    assert table.here(BOTH) == (2, client_id(1) + C1)
+
+
+def test_a_subscription_that_changes_trees_is_found_whoever_hears_of_it_first() -> None:
+    asked_before, asked_after = holding(NODES[0], TWO_TREES), holding(NODES[1], TWO_TREES)
+    for table in (asked_before, asked_after):
+        table.set(client_id(1), C1, b"default", BY_N)
+    by_n, by_m = TWO_TREES.asked(BOTH)
+    early = asked_before.newest.match([by_m], BOTH)
+    asked_after.set(client_id(1), C1, b"default", BY_M)
+    late = asked_after.newest.match([by_n], BOTH)
+    assert early == (0, b"")
+    assert late == (0, client_id(1) + C1), "found, and counted where it is now"
+    assert asked_after.here(BOTH) == (1, client_id(1) + C1)
+    # It is what it asks for now that is found, and only while it asks for something.
+    assert asked_after.here({"n": 1, "m": 9}) is None
+    assert asked_after.newest.match([by_n], {"n": 1, "m": 9}) == (0, b"")
+    asked_after.beat()
+    assert asked_after.newest.match([by_n], BOTH) == late
+    asked_after.beat()
+    assert asked_after.newest.match([by_n], BOTH) == (0, b"")
+
+
+@pytest.mark.parametrize("end", ["removed", "not named", "connector forgotten", "back"])
+def test_what_has_left_a_tree_ends_with_the_subscription(end: str) -> None:
+    table = holding(NODES[0], TWO_TREES)
+    table.set(client_id(1), C1, b"default", BY_N)
+    table.set(client_id(1), C1, b"default", BY_M)
+    if end == "removed":
+        assert table.remove(client_id(1), C1, b"")
+    elif end == "not named":
+        assert len(sync(table, C1)) == 1
+    elif end == "connector forgotten":
+        assert len(table.forget(C1)) == 1
+    else:
+        table.set(client_id(1), C1, b"default", BY_N)
+        assert table.here(BOTH) == (1, client_id(1) + C1)
+        table.remove(client_id(1), C1, b"default")
+    assert table.here(BOTH) == (0, b"")
+
+
+def test_what_leaves_trees_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.push.leaving.MAX_LEAVING", 3)
+    table = holding(NODES[0], TWO_TREES)
+    for fields in (BY_N, BY_M):
+        for number in range(5):
+            table.set(client_id(number), C1, b"default", fields)
+    left = table.newest.leaving
+    assert len(left) == 3
+    listed = left.find(0, BOTH)
+    assert [listed[at : at + 12] for at in range(0, len(listed), 20)] == [
+        client_id(number) for number in (2, 3, 4)
+    ]
+
+
 def test_a_stand_in_gives_up_what_it_held_once_the_owners_hold_it() -> None:
     ring = Ring(NODES[:1])
     table = Holdings(NODES[0], Oracle, TILED)

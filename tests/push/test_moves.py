@@ -8,6 +8,7 @@ from homing.push.doorway import CONFIRM_SECONDS
 from homing.push.moves import HOLD_SECONDS, LINGER_SECONDS, RETRY_SECONDS
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
+from homing.wire.pushed import Push
 from homing.wire.session import command
 from tests.push.desk import NODE, Desk, client_id, message_id
 
@@ -316,3 +317,28 @@ def test_a_subscription_that_nobody_confirms_is_not_answered_for() -> None:
     desk.wake(desk.now + CONFIRM_SECONDS)
     naks = [one for one in desk.sent() if isinstance(one, relay.Nak)]
     assert [(one.message_id, one.connector) for one in naks] == [(theirs.message_id, NODE)]
+
+
+@pytest.mark.parametrize("before", ["nowhere", "elsewhere", "nobody knows"])
+def test_what_was_published_in_the_second_a_client_came_is_flagged_if_it_was_elsewhere(
+    before: str,
+) -> None:
+    desk = Desk()
+    link = desk.visit()
+    desk.say(link, b"auth", desk.credentials(1, **DURABLE))
+    desk.connector.receive(link, command([b"sub", b"n", b'{"use":2}']), desk.now)
+    if before == "elsewhere":
+        theirs = relay.Subscribe(message_id(1), client_id(1), NODE, b"default", b'{"n":{"use":2}}')
+        desk.connector.receive(desk.dispatcher, theirs.encode(), desk.now)
+    if before == "nobody knows":
+        desk.wake(HOLD_SECONDS)
+    else:
+        desk.grant()
+    desk.settle()
+    for second in (0, 1):
+        identity = int(EPOCH + second).to_bytes(4, "big") + bytes(8)
+        push = relay.Push(identity, b"hello", client_id(1), b'{"n":1}')
+        desk.connector.receive(desk.dispatcher, push.encode(), desk.now)
+    desk.settle()
+    flags = [one.redelivered for one in desk.heard(link) if isinstance(one, Push)]
+    assert flags == [before != "nowhere", False]

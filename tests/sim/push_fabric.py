@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from itertools import cycle
 
 import msgspec
 
@@ -105,6 +106,30 @@ class SimSubscriber(Subscribing):
         self.confirmed = True
 
 
+class SimFidgeter(SimSubscriber):
+    """Changes what it asks for, in turns, at a steady pace."""
+
+    def __init__(
+        self,
+        host: SimHost,
+        connectors: list[str],
+        client: bytes,
+        turns: Sequence[Fields],
+        every: float,
+    ) -> None:
+        super().__init__(host, connectors, client, turns[0], durable=True)
+        self._turns = cycle([*turns[1:], turns[0]])
+        self._every = every
+        host.later(host.now + 3.0, "change")
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key != "change":
+            super().wake(key, now)
+            return
+        self.subscribe(next(self._turns))
+        self.host.later(now + self._every, "change")
+
+
 class Fabric:
     """Matchers, dispatchers and connectors, each connector owned by one dispatcher."""
 
@@ -142,6 +167,13 @@ class Fabric:
 
     def subscriber(self, number: int, connector: int, fields: bytes, durable: bool) -> str:
         return self.wanderer(number, [self.connectors[connector]], fields, durable)
+
+    def fidgeter(self, number: int, connector: int, fields: Sequence[bytes], every: float) -> str:
+        """A subscriber that asks for something else again and again."""
+        name, where = f"subscriber-{number}", [f"{self.connectors[connector]}:7005"]
+        client, turns = number.to_bytes(12, "big"), [parse_fields(one) for one in fields]
+        self.sim.node(name, lambda host: SimFidgeter(host, where, client, turns, every))
+        return name
 
     def wanderer(self, number: int, connectors: list[str], fields: bytes, durable: bool) -> str:
         """A subscriber that goes to the next of these when one is gone."""

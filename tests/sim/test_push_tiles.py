@@ -109,6 +109,30 @@ def test_each_matcher_holds_its_tiles_and_asks_for_the_rest() -> None:
     assert sum(fabric.sim.nodes[m].role.neighbours.answers for m in fabric.matchers) > 0
 
 
+def changing_trees(seed: int, faults: FaultPlan) -> None:
+    """Whoever changes from one tree to the other and back misses nothing that both filters want."""
+    by_n = Tree((Cut("n", -5, ~0, ~1),), (names(0, 1), names(0, 1)), 1.0)
+    by_m = Tree((Cut("m", 5, ~0, ~1),), (names(2, 3), names(2, 3)), 1.0)
+    plan = Plan(1, (by_n, by_m))
+    turns = (
+        b'{"n":{"use":2,"low":0}}',
+        b'{"n":{"use":2,"low":-9},"m":{"use":3,"extra":{"exists":false}}}',
+    )
+    assert [plan.tiles_for(parse_fields(fields))[0] for fields in turns] == [0, 1]
+    fabric = Fabric(seed, faults, matchers=MATCHERS, plan=plan)
+    fidgeters = [fabric.fidgeter(n, n % 2, turns, every=0.031 + n / 1000) for n in range(4)]
+    fabric.publisher("publisher", COUNT * 5, 0.01)
+    fabric.sim.run(until=20.0)
+    publisher: SimPublisher = fabric.sim.nodes["publisher"].role
+    assert len(publisher.accepted) == COUNT * 5
+    for name in fidgeters:
+        subscriber: SimSubscriber = fabric.sim.nodes[name].role
+        missing = sorted(set(publisher.accepted) - set(subscriber.got))
+        assert not missing, f"{name} misses {missing}"
+        assert not subscriber.doubled
+        assert len(subscriber.got) == len(set(subscriber.got))
+
+
 def any_faults(seed: int, faults: FaultPlan) -> None:
     """Whatever fails: complete and once, and at the end everything is where it belongs."""
     plan = tiled(1)
@@ -183,3 +207,7 @@ def test_order_is_kept_while_matchers_die_and_others_stand_in() -> None:
 
 def test_plans_follow_each_other_and_nobody_notices() -> None:
     assert explore(new_plans, seeds(ci=60, nightly=600), deaths) > 0
+
+
+def test_a_subscription_that_changes_trees_misses_nothing() -> None:
+    assert explore(changing_trees, seeds(ci=8, nightly=300), lambda _: FaultPlan()) > 0

@@ -2,12 +2,14 @@
 
 It keeps a link to every connector: one that does not answer is not recommended, and its
 heartbeats tell how many sessions it holds. Between two heartbeats the authority counts whom
-it has sent there itself, so that a burst of new clients spreads out.
+it has sent there itself, so that a burst of new clients spreads out. Among connectors with equal
+load a hash of client and connector decides: whoever comes back is likely to find its session there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import sha1
 
 from homing.errors import Malformed, NoService
 from homing.ids import parse_id
@@ -77,15 +79,19 @@ class Authority(PacketRole):
     def relayed(self, link: Link, message: relay.Relayed, now: float) -> None:
         """A connector has nothing else to tell us."""
 
+    def _load(self, way: Link) -> int:
+        return self.peers[way].load + self._sent.get(way, 0)
+
     def issue(self, client_id: str) -> Ticket:
         """A token for a client, and where to use it. Malformed, or NoService without connectors."""
         parse_id(client_id)
-        alive = [(e, way) for e, way in self._ways.items() if self.peers[way].node]
-        if not alive:
+        loads = {e: self._load(way) for e, way in self._ways.items() if self.peers[way].node}
+        if not loads:
             raise NoService("no connector answers")
-        endpoint, way = min(
-            alive, key=lambda one: self.peers[one[1]].load + self._sent.get(one[1], 0)
-        )
+        least = min(loads.values())
+        equal = [endpoint for endpoint, load in loads.items() if load == least]
+        endpoint = max(equal, key=lambda one: sha1(f"{client_id}/{one}".encode()).digest())
+        way = self._ways[endpoint]
         self._sent[way] = self._sent.get(way, 0) + 1
         stamp = int(self.wall())
         token = self.keys.issue(client_id, stamp)

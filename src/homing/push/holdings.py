@@ -188,6 +188,11 @@ class Holdings:
         more = [share.sweep() for share in self.shares]
         return any(more)
 
+    def beat(self) -> None:
+        """What has left long enough ago is forgotten."""
+        for share in self.shares:
+            share.leaving.fade()
+
     def _is_everywhere_held(self, share: Share, ring: Ring, told: Told) -> bool:
         copies = min(COPIES, len(ring))
         return all(

@@ -148,6 +148,7 @@ class Matcher(OwingRole):
 
     def beat(self, now: float) -> None:
         self.intake.beat(now)
+        self.table.beat()
         self.neighbours.beat(now)
         for connector in self.table.connectors:
             self._seen.setdefault(connector, now)

@@ -83,6 +83,7 @@ class Moves:
 
     def claim(self, session: Session, now: float) -> None:
         """A client was let in: nothing new is sent before its session is all here."""
+        session.fetched = session.move is not None
         self._stay(session)
         links = self._dispatchers()
         if not links:
@@ -132,6 +133,7 @@ class Moves:
             reason = "gone no such session" if session is None else "queue-full too many come"
             link.send(relay.Nak(change.message_id, reason, connector.node).encode())
             return
+        session.fetched = True
         fields = session.subscriptions.get(name, change.fields)
         try:
             ours = connector.subscribe(session, name, parse_fields(fields), now)
@@ -170,6 +172,8 @@ class Moves:
             return
         if link is not None:
             claiming.links.discard(link)
+        else:
+            claiming.session.fetched = True  # somebody who does not answer may have it
         if link is None or not claiming.links:
             self._answered(claiming.session, now)
 
@@ -182,7 +186,9 @@ class Moves:
     def left(self, link: Link, now: float) -> None:
         """A dispatcher is gone: it will answer no claims."""
         for claiming in list(self._claims.values()):
-            claiming.links.discard(link)
+            if link in claiming.links:
+                claiming.session.fetched = True
+                claiming.links.discard(link)
             if not claiming.links:
                 self._answered(claiming.session, now)
 

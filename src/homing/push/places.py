@@ -52,6 +52,15 @@ def by_connector(listed: bytes) -> Mapping[bytes, bytes]:
     return _groups.get(listed) or _groups.keep(listed, _grouped(listed))
 
 
+def once(lists: list[bytes]) -> bytes:
+    """All places of several lists, each once."""
+    lists = [one for one in lists if one]
+    if len(lists) <= 1:
+        return b"".join(lists)
+    every = (one[at : at + PLACE_BYTES] for one in lists for at in range(0, len(one), PLACE_BYTES))
+    return b"".join(dict.fromkeys(every))
+
+
 def _grouped(listed: bytes) -> dict[bytes, bytes]:
     groups: dict[bytes, list[bytes]] = {}
     if len(listed) <= _SHORT:

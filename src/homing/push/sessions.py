@@ -133,6 +133,7 @@ class Session:
         "client",
         "durable",
         "early",
+        "fetched",
         "held",
         "in_cohort",
         "left_at",
@@ -169,6 +170,7 @@ class Session:
         # What its former connector sends, kept apart to be sent first; None: no move is awaited.
         self.early: dict[bytes, Shared] | None = None
         self.move: Move | None = None  # where it is going
+        self.fetched = False  # it was at another connector when its client came, or may have been
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
         self.held = 0  # bytes of all
         self._dropped = 0
@@ -355,12 +357,15 @@ class Session:
         """Whether the client may have had it: as part of a replay, or at another connector.
 
         What was published before it came here and only comes now may be there already: another connector
-        had its session too, and nobody knows what that one sent.
+        had its session too, and nobody knows what that one sent. Ids tell the second: what was published in
+        the one in which it came counts as before if it came from elsewhere.
         """
         if message_id in self.again:
             del self.again[message_id]
             return True
-        return self.durable and 0 < self.stamp // 1_000_000 - id_time(message_id) < OLD_SECONDS
+        if not self.durable:
+            return False
+        return -self.fetched < self.stamp // 1_000_000 - id_time(message_id) < OLD_SECONDS
 
     def _push(self, link: Link, shared: Shared) -> bool:
         """Send one publication, after the gap before it; whether it was part of a replay."""

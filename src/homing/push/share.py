@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from homing.push.leaving import Leaving
 from homing.push.placement import Plan, Tile, name_of
+from homing.push.places import once
 from homing.push.subscription import parse_fields
 from homing.push.table import Entry, Index, Table
 from homing.push.values import Value
@@ -49,6 +51,7 @@ class Share:
         self.plan = plan
         self.name = name_of(plan)
         self.tables = [Table(make_index()) for _ in plan.trees]
+        self.leaving = Leaving(make_index)
         self.wanted: set[Tile] = set()
         self.held: set[Tile] = set()
         self.remembered: set[Tile] = set()  # held by an earlier life, with this journal
@@ -77,10 +80,14 @@ class Share:
         mine = self._is_ours(tree, tiles)
         changed = False
         for number, table in enumerate(self.tables):
+            left = self.leaving.remove(number, client, connector, name)
             if mine and number == tree:
                 changed |= table.set(client, connector, name, fields, parsed)
-            else:
-                changed |= table.remove(client, connector, name)
+                continue
+            gone = table.remove(client, connector, name)
+            changed |= gone
+            if (gone or left) and number != tree:
+                self.leaving.keep((number, client, connector, name), fields, parsed)
         return changed
 
     def restore(self, client: bytes, connector: bytes, name: bytes, fields: bytes) -> None:
@@ -92,15 +99,18 @@ class Share:
 
     def remove(self, client: bytes, connector: bytes, name: bytes) -> bool:
         """One subscription is gone, or with no name all of a client's."""
+        for number in range(len(self.tables)):
+            self.leaving.remove(number, client, connector, name)
         gone = [table.remove(client, connector, name) for table in self.tables]
         return any(gone)
 
     def match(self, tiles: Iterable[Tile], attributes: Mapping[str, Value]) -> tuple[int, bytes]:
-        """How many subscriptions match in tiles that we hold, and their places."""
+        """How many subscriptions match in tiles that we hold, and their places, each once."""
         found = [self.tables[tree].find(attributes) for tree, _ in tiles]
-        if len(found) == 1:
-            return found[0]
-        return sum([count for count, _ in found]), b"".join([places for _, places in found])
+        places = [listed for _, listed in found]
+        if self.leaving:
+            places += [self.leaving.find(tree, attributes) for tree, _ in tiles]
+        return sum([count for count, _ in found]), once(places)
 
     # Tiles
 
@@ -138,7 +148,7 @@ class Share:
 
     def begin_sync(self, connector: bytes) -> None:
         """From here to `end_sync` the connector names everything it has."""
-        for table in self.tables:
+        for table in (*self.tables, *self.leaving.tables):
             table.begin_sync(connector)
         for one in self.gatherings:
             one.begun.add(connector)
@@ -146,7 +156,7 @@ class Share:
     def abort_syncs(self, connectors: Iterable[bytes]) -> None:
         """The way to these is lost: what they were about to name is not all heard."""
         for connector in connectors:
-            for table in self.tables:
+            for table in (*self.tables, *self.leaving.tables):
                 table.abort_sync(connector)
             for one in self.gatherings:
                 one.begun.discard(connector)
@@ -156,6 +166,8 @@ class Share:
         for one in self.gatherings:
             if connector in one.begun:
                 one.awaited.discard(connector)
+        for table in self.leaving.tables:
+            table.end_sync(connector)
         return [entry for table in self.tables for entry in table.end_sync(connector)]
 
     def settle(self, informed: bool) -> bool:
@@ -185,6 +197,7 @@ class Share:
 
     def close(self) -> None:
         """Nothing more is asked of it."""
+        self.leaving.close()
         for table in self.tables:
             table.close()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from homing.errors import QueueFull, Refused
 from homing.ports import Link
 from homing.push.placement import Tile
-from homing.push.places import PLACE_BYTES
+from homing.push.places import once
 from homing.push.share import Share
 from homing.push.values import Value
 from homing.wire import publish
@@ -251,18 +251,9 @@ class Surveys:
         del self._surveys[survey.publication.message_id]
         self._bytes -= survey.size
         intake = self._matcher.intake
-        places = _once(survey.places)
+        places = once(survey.places)
         try:
             intake.take(survey.publication, survey.links, survey.count, places, now)
         except Refused as error:
             for link in survey.links:
                 intake.refuse(link, survey.publication.message_id, error, now)
-
-
-def _once(lists: list[bytes]) -> bytes:
-    """All places of several lists, each once."""
-    lists = [one for one in lists if one]
-    if len(lists) <= 1:
-        return b"".join(lists)
-    every = (one[at : at + PLACE_BYTES] for one in lists for at in range(0, len(one), PLACE_BYTES))
-    return b"".join(dict.fromkeys(every))
