@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from homing.journal.events import Event, RequestAccepted, RequestAnswered
+from homing.journal.events import (
+    Delivered,
+    Event,
+    NodeStarted,
+    PublicationMatched,
+    RequestAccepted,
+    RequestAnswered,
+    SubscriptionSet,
+)
 from homing.pipeline import ingest, report, slo
 from homing.pipeline.plots import HEIGHT, LEFT, RIGHT, WIDTH
 from homing.pipeline.requests import requests
@@ -83,3 +91,44 @@ def test_a_pause_is_drawn_as_none() -> None:
     assert len(heights) == 6
     assert heights[2] == heights[3] == max(heights) < HEIGHT
     assert len({*heights[:2], *heights[4:]}) == 1
+
+
+def test_balance_and_filters_are_shown(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    """Two matchers, of which one does three times as much; two filters, one asked for by two."""
+    connector = b"conn0001"
+    clients = [bytes([number]) * 12 for number in range(3)]
+    dear, berlin = (
+        b'{"price":{"use":2,"low":10,"high":20}}',
+        b'{"city":{"use":1,"strval":"Berlin"}}',
+    )
+    asked = [
+        SubscriptionSet(0.1, client, connector, b"default", fields)
+        for client, fields in zip(clients, (dear, dear, berlin), strict=True)
+    ]
+
+    def matched(number: int, *whom: int) -> Event:
+        places = b"".join(clients[one] + connector for one in whom)
+        return PublicationMatched(1.0 + number, number.to_bytes(12, "big"), places, len(whom))
+
+    busy: list[Event] = [NodeStarted(0.0, b"matcher", b"busy"), *asked]
+    busy += [matched(1, 0, 1), matched(2, 0), matched(3, 2)]
+    idle: list[Event] = [NodeStarted(0.0, b"matcher", b"<idle>"), *asked, matched(4, 0, 1)]
+    write_journal(tmp_path / "journal/busy", busy, node=b"match001")
+    write_journal(tmp_path / "journal/idle", idle, node=b"match002")
+    pushed = [NodeStarted(0.0, b"connector", b"c"), Delivered(2.0, bytes(12), clients[0])]
+    write_journal(tmp_path / "journal/connector", pushed, node=connector)
+    tables, page = Tables(spark, str(tmp_path / "tables")), tmp_path / "report.html"
+    run_through(lambda: ingest.start(tables, str(tmp_path / "journal")))
+    report.write(tables, page)
+    text = page.read_text(encoding="utf-8")
+    assert "publications of matchers: 2 at work, busiest / mean 1.50" in text
+    assert "deliveries of connectors: 1 at work, busiest / mean 1.00" in text
+    assert "requests of brokers" not in text
+    assert "&lt;idle&gt;" in text
+    rows = re.findall(r"<tr><td>([^<]*)</td><td[^>]*>(\d+)</td><td[^>]*>(\d+)</td></tr>", text)
+    assert rows == [
+        ("price in 10..20", "2", "5"),
+        ("city = &quot;Berlin&quot;", "1", "1"),
+    ]

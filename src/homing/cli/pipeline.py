@@ -339,7 +339,7 @@ def report(
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
-    """Write one self-contained HTML page: throughput, latency, audit, services."""
+    """Write one self-contained HTML page: audit, throughput, latency, balance, services, filters."""
     from homing.pipeline import report as job
 
     tables = where.open(flags)

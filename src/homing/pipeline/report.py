@@ -16,9 +16,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from homing.pipeline import ledger, slo
+from homing.errors import SubscriptionError
+from homing.pipeline import ledger, slo, spread
 from homing.pipeline.plots import Line, bars, lines
 from homing.pipeline.tables import Tables
+from homing.push.filters import format_filter
+from homing.push.subscription import parse_fields
 
 TOP = 10
 # What a point of a plot may stand for: the longest of these that leaves enough points for a curve.
@@ -63,7 +66,9 @@ def write(
         _section("Audit", _audit(audit)),
         _section("Throughput", _throughput(points, step)),
         _section("Latency of answered requests", _latency(points, step)),
+        _section("Balance", _balance(tables)),
         _section("Services", _services(rows)),
+        _section("Filters matched most", _top_filters(tables)),
         _section("Clients matched most", _top_clients(tables)),
     ]
     path.write_text(_page("\n".join(parts)), encoding="utf-8")
@@ -153,6 +158,21 @@ def _latency(points: list[dict[str, Any]], step: int) -> str:
     return lines(f"ms, worst service, by {STEPS[step]}", series, logarithmic=True)
 
 
+def _balance(tables: Tables) -> str:
+    """How evenly nodes of a kind share their work; a kind with no work is left out."""
+    names = ("events", "requests", "matched", "deliveries")
+    done = spread.over_nodes(*[tables.read(name) for name in names]).orderBy(F.desc("count"))
+    rows = done.collect()
+    parts = []
+    for work in spread.WORK:
+        counts = [(row.name or row.node, row["count"]) for row in rows if row.work == work]
+        if counts:
+            mean = sum(count for _, count in counts) / len(counts)
+            told = f"{work}: {len(counts)} at work, busiest / mean {counts[0][1] / mean:.2f}"
+            parts.append(f"<p>{told}</p>{bars(counts[:TOP])}")
+    return "".join(parts) or bars([])
+
+
 def _services(minutes: list[dict[str, Any]]) -> str:
     totals: dict[str, list[float]] = {}
     for row in minutes:
@@ -170,6 +190,22 @@ def _services(minutes: list[dict[str, Any]]) -> str:
     told = f'<p class="{"bad" if odd else "soft"}">{len(odd)} unusual minutes.</p>'
     head = ("service", "requests", "errors", "worst p99", "most in flight")
     return bars([(name, count) for name, count, *_ in rows]) + _table(head, rows) + told
+
+
+def _top_filters(tables: Tables) -> str:
+    asked = spread.over_filters(tables.read("events"), tables.read("matches"))
+    found = asked.orderBy(F.desc("matches"), F.desc("clients"), "fields").limit(TOP).collect()
+    rows = [(_filter_text(row.fields), row.clients, row.matches) for row in found]
+    head = ("filter", "clients", "matches of their clients")
+    return bars([(text, matches) for text, _, matches in rows]) + _table(head, rows)
+
+
+def _filter_text(fields: str) -> str:
+    """As people write it; what a later version recorded as it stands."""
+    try:
+        return format_filter(parse_fields(fields))
+    except SubscriptionError:
+        return fields
 
 
 def _top_clients(tables: Tables) -> str:
