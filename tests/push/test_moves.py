@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from homing.push.doorway import CONFIRM_SECONDS
-from homing.push.moves import HOLD_SECONDS, LINGER_SECONDS, RETRY_SECONDS
+from homing.push.moves import HOLD_SECONDS, RETRY_SECONDS
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import Push
@@ -115,7 +115,7 @@ def test_a_session_is_handed_over_in_order_and_kept_until_it_is_there() -> None:
     late = [one for one in desk.settle() if isinstance(one, relay.Push)]
     assert [(one.message_id, one.moved) for one in late] == [(message_id(4), True)]
     acknowledge(desk, late[0])
-    desk.wake(LINGER_SECONDS + 10.0)
+    desk.wake(desk.connector.store.limits.away + 10.0)
     assert client_id(1) not in desk.connector.durable
 
 
@@ -278,11 +278,27 @@ def test_after_a_restart_a_session_that_had_moved_takes_what_still_comes_for_it(
     desk, _ = owing(1)
     move_away(desk)
     desk = Desk(recovered=list(desk.port.events))
+    desk.wake(12.0)  # beats: the matcher that found it here was away too
     desk.push(7, 1)
     desk.settle()
     claim_by_other(desk, 1)
     moved = [one for one in desk.sent() if isinstance(one, relay.Push)]
     assert [(one.message_id, one.moved) for one in moved] == [(message_id(7), True)]
+
+
+def test_sessions_that_have_moved_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.push.moves.MAX_LINGERING", 2)
+    desk = Desk()
+    for number in range(1, 5):
+        desk.subscribed(number, **DURABLE)
+        desk.sent()
+        claim_by_other(desk, number)
+        for message in desk.sent():
+            acknowledge(desk, message)
+        desk.settle()
+    assert len(desk.connector.durable) == 4
+    desk.wake(desk.now + 10.0)
+    assert list(desk.connector.durable) == [client_id(3), client_id(4)]
 
 
 def test_a_subscription_that_is_on_its_way_is_answered_for_when_it_is_there() -> None:

@@ -113,8 +113,6 @@ class Connector(PacketRole):
         for session in [s for s in self.durable.values() if s.link is None]:
             if session.left_at is None:  # recovered: nobody knows when it left
                 session.left_at = now
-                if not session.subscriptions and not len(session):
-                    self.end(session, "empty", now)  # it has moved away, or might as well have
             elif now - session.left_at > self.store.limits.away:
                 self.end(session, "expired", now)
 

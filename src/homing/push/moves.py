@@ -29,8 +29,9 @@ HOLD_SECONDS: Final = 2.0
 is stuck must not keep the clients of others waiting."""
 RETRY_SECONDS: Final = 4.0
 """A move without an answer for so long begins anew, at the next beat."""
-LINGER_SECONDS: Final = 60.0
-"""After its move a session forwards for so long: a matcher may have found it just before."""
+MAX_LINGERING: Final = 16_384
+"""Sessions that have moved and forward what still arrives, as long as a client may stay away: a matcher that found
+them here may have been away itself. About a KB each; past this the one that moved first is forgotten."""
 IN_FLIGHT: Final = 256
 """Publications of one session under way: a slow connector is not flooded."""
 GONE: Final = "gone"
@@ -327,10 +328,12 @@ class Moves:
 
     def beat(self, now: float) -> None:
         """Try again what got no answer; end what has long been elsewhere."""
+        spare = len(self._moving) - MAX_LINGERING
         for move in list(self._moving.values()):
             if move.settled is not None and not move.session.waiting:
-                if now - move.settled > LINGER_SECONDS:
+                if spare > 0 or now - move.settled > self._connector.store.limits.away:
                     self._connector.end(move.session, "moved", now)
+                    spare -= 1
             elif now - move.tried > RETRY_SECONDS:
                 self._begin(move, now)
 
