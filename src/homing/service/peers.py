@@ -58,7 +58,8 @@ class PeerLink:
             if not end or end > size:
                 break
             del held[address]
-            core.finish(peer, pending, data[body:end], now)
+            core.finish(pending, data[body:end], now)
+            core.returned(peer, pending.service, now)
             at = end
         return at
 

@@ -37,15 +37,13 @@ from homing.service.router import Route, Router, Verdict, proper_name
 from homing.service.router_pool import RouterPool
 from homing.service.tasks import TaskClient, TaskNewcomer
 from homing.service.worker_pool import Worker
-from homing.service.workers import WORKERS, MdpWorker, Newcomer
+from homing.service.workers import WORKERS, Newcomer
 from homing.wire.mdp import MMI
 from homing.wire.mdp_messages import Dialect, Kind, Options, Ready
 from homing.wire.mdp_peers import write
 
 STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
-_BATCHED = (MdpClient, MdpWorker, Origin, PeerLink)
-"""What a link's state may be that takes the messages of a chunk together."""
 
 
 class Broker:
@@ -134,7 +132,7 @@ class Broker:
     def receive_all(self, link: Link, messages: list[bytes], now: float) -> None:
         """All that one chunk brought: what most of it is passes faster together."""
         state = link.state
-        if isinstance(state, _BATCHED):
+        if link.skim is not None:
             state.receive_all(messages, now)
         else:
             for message in messages:
@@ -230,9 +228,9 @@ class Broker:
         return client
 
     def _become(self, link: Link, state: object) -> None:
-        """What the peer behind a link turned out to be."""
+        """What the peer behind a link turned out to be; some can skim chunks, others cannot."""
         link.state = state
-        link.skim = state.skim if isinstance(state, _BATCHED) else None
+        link.skim = getattr(state, "skim", None)
 
     def client_gone(self, client: MdpClient, identity: bytes) -> None:
         """A client with a routing id of its own may come back for its answers."""

@@ -44,7 +44,11 @@ class MdpWorker(Worker):
         link = self.link
         if link is None:
             return
-        address = self.keep(pending)
+        address, held = pending.asker.stem + pending.envelope, self.held
+        if pending.message_id or address in held:
+            address = self.keep(pending)
+        else:
+            held[address] = pending
         if len(address) <= SHORT_MAX:
             link.send(b"".join((self.work, SHORT[len(address)], address, EMPTY, pending.data)))
         else:
@@ -75,7 +79,7 @@ class MdpWorker(Worker):
         reply, tells_service = self.reply, self.tells_service
         core, held = self._broker.core, self.held
         at, size = 0, len(data)
-        while True:
+        while at < size:
             address_at = at + len(reply) + 1  # behind its size
             # Slices compared: half the cost of `startswith`, which takes its arguments in a tuple.
             start = data[at : address_at - 1]
@@ -99,7 +103,8 @@ class MdpWorker(Worker):
             if not end or end > size:
                 break
             del held[address]
-            core.finish(self, pending, data[body:end], now)
+            core.finish(pending, data[body:end], now)
+            core.freed(self, now)
             at = end
         if at:
             self.seen = now
