@@ -13,12 +13,16 @@ socket, a clock or a disk. Whoever runs it (the node's shell, the simulator, a t
 and it answers by calling `link.send`, `link.close` and the methods of its Port. On a ZMTP
 link a message is the wire image of one whole ZeroMQ message (all frames with their headers,
 see homing.wire.zmtp); on a push link it is one packet; on a subscriber's link one command.
+
+A role that knows what nearly all messages of a link are may set `link.skim`: a function that takes
+as many whole messages as it knows from the beginning of a chunk, and says where it stopped. What
+follows is given to `receive` and `receive_all`; a shell that has no chunks never calls it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 try:
@@ -39,13 +43,14 @@ class Link(ABC):
     key (empty: none), `state` is the role's own place to hang what it knows of this peer.
     """
 
-    __slots__ = ("peer", "plug", "state", "user")
+    __slots__ = ("peer", "plug", "skim", "state", "user")
 
     def __init__(self, plug: str, peer: bytes = b"", user: str = "") -> None:
         self.plug = plug
         self.peer = peer
         self.user = user
         self.state: Any = None
+        self.skim: Callable[[bytes, float], int] | None = None
 
     @abstractmethod
     def send(self, message: bytes) -> None:

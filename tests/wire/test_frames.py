@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.errors import RemoteProtocolError
-from homing.wire.frames import command, frame, head, pack, prefix, unpack
+from homing.wire.frames import command, frame, head, pack, prefix, tail_end, unpack
 
 BODIES = st.one_of(st.binary(max_size=40), st.sampled_from([254, 255, 256, 70_000]).map(bytes))
 MESSAGES = st.lists(BODIES, min_size=1, max_size=12)
@@ -34,6 +34,26 @@ def test_head_leaves_a_tail_that_is_itself_an_image(frames: list[bytes], count: 
         assert unpack(image[at:]) == frames[count:]
     else:
         assert at == len(image)
+
+
+@given(st.binary(max_size=9), MESSAGES, st.binary(max_size=9), st.integers(0, 99))
+def test_the_end_of_a_tail(before: bytes, frames: list[bytes], after: bytes, lost: int) -> None:
+    """Found if all of it is there and it is short; nothing else is taken for it."""
+    data = before + pack(frames)
+    end = len(data) if len(frames) <= 8 else 0
+    assert tail_end(data, len(before)) == end
+    assert tail_end(data + after, len(before)) == end
+    assert tail_end(data[: -1 - lost], len(before)) == 0
+
+
+@given(st.binary(max_size=40), st.integers(0, 40))
+def test_anything_has_an_end_within_it_or_none(data: bytes, at: int) -> None:
+    end = tail_end(data, at)
+    assert end == 0 or (at < end <= len(data) and unpack(data[at:end]))
+
+
+def test_a_command_is_no_tail() -> None:
+    assert tail_end(command(b"PING"), 0) == 0
 
 
 def test_the_image_is_what_zmtp_says() -> None:

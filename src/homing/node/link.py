@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from homing.node.plug import Codec, Deliver, Plug
     from homing.node.turn import Turn
     from homing.node.volley import OneByOne, Volley
+    from homing.wire.reader import ImageReader
 
 # uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
 FLOOD_BYTES: Final = 256_000
@@ -54,6 +55,7 @@ class StreamLink(Link):
         "_plug",
         "_put_off",
         "_queued",
+        "_reader",
         "_transport",
         "_turn",
         "_write",
@@ -90,6 +92,7 @@ class StreamLink(Link):
         self._held: list[bytes] | None = None  # only a stuck peer has one: most never are
         self._pauses = 0
         self._encode: Callable[[bytes], bytes] | None = None
+        self._reader: ImageReader | None = None  # where messages stand in the bytes as they come
 
     def __repr__(self) -> str:
         return f"<{self.plug} {self.peer.hex() or 'unnamed'} {self.user}>"
@@ -160,25 +163,19 @@ class StreamLink(Link):
             self._write(self.codec.take())
 
     def data_received(self, data: bytes) -> None:
-        """One chunk: decode it, hand its messages to the role."""
+        """One chunk: the role takes what it knows, the rest is decoded and handed to it."""
         if self.over:
             return
         self.heard = now = self._now()
+        skim, reader = self.skim, self._reader
         try:
-            messages = self.codec.receive(data)
-            if not self.open:
-                self._shake(now)
-            answer = self.codec.take()
-            if answer:
-                self._write(answer)
-            if messages and self._plug.deliver_all is not None:
-                self._plug.deliver_all(self, messages, now)
-            elif messages:
-                deliver = self._deliver
-                for message in messages:
-                    if not self.open:  # the role closed it
-                        return
-                    deliver(self, message, now)
+            if skim is not None and reader is not None and len(data) <= reader.skimmable:
+                at = skim(data, now)
+                reader.offset += at
+                if at < len(data):
+                    self._decode(data[at:], now)
+            else:
+                self._decode(data, now)
         except HomingError as error:
             self._refuse(error)
         except Exception:
@@ -188,6 +185,22 @@ class StreamLink(Link):
             self._wait_for_disk()
         if len(data) >= FLOOD_BYTES and self._plug.bounds.breathe:
             self._breathe()
+
+    def _decode(self, data: bytes, now: float) -> None:
+        messages = self.codec.receive(data)
+        if not self.open:
+            self._shake(now)
+        answer = self.codec.take()
+        if answer:
+            self._write(answer)
+        if messages and self._plug.deliver_all is not None:
+            self._plug.deliver_all(self, messages, now)
+        elif messages:
+            deliver = self._deliver
+            for message in messages:
+                if not self.open:  # the role closed it
+                    return
+                deliver(self, message, now)
 
     def eof_received(self) -> bool:
         """The peer is done; so is the link."""

@@ -123,6 +123,8 @@ class ZmtpLink(StreamLink):
         """Encrypt what is sent from now on, where the handshake agreed on a cipher."""
         if self.connection.cipher is not None:
             self._encode = self.connection.encode
+        else:
+            self._reader = self.connection.reader
 
     def limit(self) -> float:
         silence, ttl = self._plug.bounds.silence, self.connection.peer_ttl

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from homing.errors import HomingError, Malformed, QueueFull, Refused, RemoteProtocolError
 from homing.service.stream import Stream
 from homing.wire import mdp
+from homing.wire.frames import tail_end
 from homing.wire.mdp_fields import NAME_MAX
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options
 
@@ -180,21 +181,35 @@ class Asking:
 
     def receive(self, images: list[bytes], now: float) -> None:
         """Give every answer to the request it belongs to; answers to nobody are dropped."""
-        table = self.under_way
         for image in images:
-            if image[:_MAGIC_END] == _ENVELOPE:
-                asked = table.get(image[_ID_AT:_ID_END])
-                if asked is None:
-                    continue
-                report = asked.plan.report
-                at = _ID_END + len(report)
-                if image[_ID_END:at] == report:
-                    del table[asked.key]
-                    done = asked.done
-                    if not done.done():
-                        done.set_result(image[at:])
-                    continue
+            if self.skim(image):
+                continue
+            if image[:_MAGIC_END] == _ENVELOPE and image[_ID_AT:_ID_END] not in self.under_way:
+                continue
             self._read(image, now)
+
+    def skim(self, data: bytes) -> int:
+        """As `receive`, as long as these bytes are REPORTs of requests under way; where they end."""
+        table, size = self.under_way, len(data)
+        at = 0
+        while data[at : at + _MAGIC_END] == _ENVELOPE:
+            key_end = at + _ID_END
+            asked = table.get(data[at + _ID_AT : key_end])
+            if asked is None:
+                break
+            report = asked.plan.report
+            body = key_end + len(report)
+            if data[key_end:body] != report or body + 2 > size:
+                break
+            end = tail_end(data, body) if data[body] else body + 2 + data[body + 1]
+            if not end or end > size:
+                break
+            del table[asked.key]
+            done = asked.done
+            if not done.done():
+                done.set_result(data[body:end])
+            at = end
+        return at
 
     def _read(self, image: bytes, now: float) -> None:
         """Anything but the REPORT of an enveloped request."""

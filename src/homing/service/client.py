@@ -90,7 +90,9 @@ class Client:
         self._under_way = self._asking.under_way
         self._usual: dict[str, Plan] = {}
         self._in_flight = min(in_flight, self._asking.most)
-        self._lifeline = Lifeline(endpoint, self, mechanism=security, identity=identity)
+        self._lifeline = Lifeline(
+            endpoint, self, mechanism=security, identity=identity, skim=self._skim
+        )
         self._timeout = timeout
         self._retries = retries
         self._codec = codec_named(codec)
@@ -403,6 +405,13 @@ class Client:
             self._lifeline.drop(f"the broker sent what is no answer: {error}")
         if self._turns:
             self._wake()
+
+    def _skim(self, data: bytes) -> int:
+        """Answers as nearly all are, in a chunk; where they end."""
+        at = self._asking.skim(data)
+        if self._turns:
+            self._wake()
+        return at
 
     def lost(self, error: HomingError) -> None:
         """Disconnected, or turned away: the answers to what was sent will not come."""

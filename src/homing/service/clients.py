@@ -10,7 +10,7 @@ from homing.service.decisions import MAJORDOMO, Decision
 from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
-from homing.wire.frames import MORE, SHORT, SHORT_MAX, frame
+from homing.wire.frames import MORE, SHORT, SHORT_MAX, frame, tail_end
 from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerAnswer, PeerNak, Request
 from homing.wire.tasks import Task
@@ -53,29 +53,42 @@ class MdpClient(Asker):
 
     def receive_all(self, images: list[bytes], now: float) -> None:
         """C1: every request that came at once."""
-        broker = self._broker
-        core = broker.core
-        service = None if broker.guards else core.services.get(self._asks)
-        head = self._head
-        size = len(head)
         for image in images:
-            start = image[1] + 2 if image[1] and self.enveloped else 0
-            end = start + size
+            if not self.skim(image, now):
+                self._ask(image, now)
+
+    def skim(self, data: bytes, now: float) -> int:
+        """C1 as long as the requests in these bytes begin as the one before; where they no more do."""
+        core = self._broker.core
+        service = None if self._broker.guards else core.services.get(self._asks)
+        if service is None:
+            return 0
+        head, enveloped, size = self._head, self.enveloped, len(data)
+        at = 0
+        while at + 1 < size:
+            start = at + data[at + 1] + 2 if data[at + 1] and enveloped else at
+            body = start + len(head)
             # Slices compared: half the cost of `startswith`, which takes its arguments in a tuple.
-            if service is not None and image[start:end] == head:
-                if not start:
-                    core.take_on(self, service, image[end:], b"", None, now)
-                    continue
-                envelope = image[2:start]
-                plain = envelope[:2] != mdp.OPTIONS_MAGIC
-                if image[0] == MORE and (plain or image[: mdp.WISHES_END] == self._wishes):
-                    options = None if plain else self._options
-                    core.take_on(self, service, image[end:], envelope, options, now)
-                    continue
-            self._ask(image, now)
-            service = None if broker.guards else core.services.get(self._asks)
-            head = self._head
-            size = len(head)
+            if data[start:body] != head or body + 2 > size:
+                break
+            end = tail_end(data, body) if data[body] else body + 2 + data[body + 1]
+            if not end or end > size:
+                break
+            if start == at:
+                core.take_on(self, service, data[body:end], b"", None, now)
+            else:
+                envelope = data[at + 2 : start]
+                options = None
+                if envelope[:2] == mdp.OPTIONS_MAGIC:
+                    if data[at : at + mdp.WISHES_END] != self._wishes:
+                        break
+                    options = self._options
+                elif data[at] != MORE:
+                    break
+                core.take_on(self, service, data[body:end], envelope, options, now)
+            at = end
+        core.tick_early(now)
+        return at
 
     def _ask(self, image: bytes, now: float) -> None:
         """A request to be read; where policy is asked of router processes, one of them reads it."""
@@ -233,22 +246,33 @@ class Origin(Asker):
         self.receive_all([image], now)
 
     def receive_all(self, images: list[bytes], now: float) -> None:
-        """B4: every repost that came at once; as with clients most begin as the one before did."""
+        """B4: every repost that came at once."""
+        for image in images:
+            if not self.skim(image, now):
+                self._read(image, now)
+
+    def skim(self, data: bytes, now: float) -> int:
+        """B4, as with clients, as long as reposts begin as the one before did."""
         core = self._broker.core
         service = core.services.get(self._asks)
-        head = self._head
-        at = len(head)
-        for image in images:
-            if service is not None and image[:at] == head and image[at] == MORE:
-                start = at + 2
-                end = start + image[at + 1]
-                if end > start and image[end : end + 2] == EMPTY:
-                    core.take_on(self, service, image[end + 2 :], image[start:end], None, now)
-                    continue
-            self._read(image, now)
-            service = core.services.get(self._asks)
-            head = self._head
-            at = len(head)
+        if service is None:
+            return 0
+        head, size = self._head, len(data)
+        at = 0
+        while at < size:
+            address = at + len(head) + 2
+            if data[at : address - 2] != head or address > size or data[address - 2] != MORE:
+                break
+            body = address + data[address - 1] + 2
+            if body == address + 2 or data[body - 2 : body] != EMPTY or body + 2 > size:
+                break
+            end = tail_end(data, body) if data[body] else body + 2 + data[body + 1]
+            if not end or end > size:
+                break
+            core.take_on(self, service, data[body:end], data[address : body - 2], None, now)
+            at = end
+        core.tick_early(now)
+        return at
 
     def _read(self, image: bytes, now: float) -> None:
         try:

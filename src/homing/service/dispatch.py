@@ -12,7 +12,7 @@ sockets; askers and holders do the sending.
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from homing.service.deadlines import Deadlines
 from homing.service.federation import Federation, Peer
@@ -29,6 +29,8 @@ FINAL: Final = Kind.FINAL
 PARTIAL: Final = Kind.PARTIAL
 FAILED: Final = Kind.FAILED
 
+MAX_FRESH: Final = 4096
+"""Requests since the last tick at which the next one comes early: it takes a millisecond or two."""
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
 """What a peer may say of a repost that another place could still serve."""
 
@@ -98,6 +100,11 @@ class DispatchCore(Handing):
         elif not self._find(pending, now):
             return
         self.deadlines.fresh.append(pending)
+
+    def tick_early(self, now: float) -> None:
+        """Many were taken on at once: is there enough for a tick?"""
+        if len(self.deadlines.fresh) >= MAX_FRESH:
+            self.tick(now)
 
     def _wish(self, pending: Pending, options: Options, now: float) -> None:
         pending.priority = options.priority
@@ -215,10 +222,11 @@ class DispatchCore(Handing):
 
     # --- answers come -------------------------------------------------------------------------
 
-    def finish(self, holder: Holder, pending: Pending, data: bytes, now: float) -> None:
+    def finish(self, pending: Pending, data: bytes, now: float) -> None:
         """`answer` for what nearly all answers are: whole, and to a request that is under way.
 
-        It is HELD by this holder, which has let go of it; no parts of an answer are kept.
+        It was HELD by a holder that has let go of it, and is to be told `freed` or `returned`; no
+        parts of an answer are kept.
         """
         service, asker = pending.service, pending.asker
         asker.report(pending, FINAL, data)
@@ -233,11 +241,6 @@ class DispatchCore(Handing):
         service.live -= 1
         asker.outstanding -= 1
         self.live -= 1
-        # Not isinstance: asking an abstract class costs every request a quarter microsecond.
-        if holder.__class__ is Peer:
-            self._returned(holder, service, now)
-        else:
-            self._freed(cast(Worker, holder), now)
 
     def answer(
         self,
@@ -273,14 +276,13 @@ class DispatchCore(Handing):
             if pending.parts is not None:
                 data = bytes(pending.parts) + data
                 pending.parts = None
-            self.finish(holder, pending, data, now)
-            return
+            self.finish(pending, data, now)
         else:
             self.refuse(pending, data or b"failed", now)
-        if holder.__class__ is Peer:
-            self._returned(holder, pending.service, now)
-        else:
-            self._freed(cast(Worker, holder), now)
+        if isinstance(holder, Peer):
+            self.returned(holder, pending.service, now)
+        elif isinstance(holder, Worker):
+            self.freed(holder, now)
 
     def _part(self, pending: Pending, data: bytes, now: float) -> None:
         pending.partials += 1

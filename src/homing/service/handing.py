@@ -133,7 +133,7 @@ class Handing:
                 self.anyone[worker] = None
             self._give(worker, pending, now)
 
-    def _returned(self, peer: Peer, service: Service, now: float) -> None:
+    def returned(self, peer: Peer, service: Service, now: float) -> None:
         """A peer has room again: for what waits, where there is no other peer to choose."""
         if service.waiting and peer is self.federation.only and peer.claims(service.name):
             pending = self._next(service, now) if peer.link is not None else None
@@ -153,7 +153,7 @@ class Handing:
         if service.waiting:
             self.pump(service, now)
 
-    def _freed(self, worker: Worker, now: float) -> None:
+    def freed(self, worker: Worker, now: float) -> None:
         """A worker has room again: for what waits, or to idle."""
         pool = worker.pool
         if pool is None:

@@ -52,12 +52,15 @@ class Lifeline:
         *,
         mechanism: Mechanism,
         identity: bytes = b"",
+        skim: Callable[[bytes], int] | None = None,
     ) -> None:
+        """`skim`: see Stream."""
         texts = [endpoints] if isinstance(endpoints, str) else list(endpoints)
         if not texts:
             raise ValueError("at least one endpoint")
         self._endpoints: list[Endpoint] = [parse_endpoint(text) for text in texts]
         self._owner = owner
+        self._skim = skim
         self._mechanism = mechanism
         self._identity = identity
         self.stream: Stream | None = None  # the connection, while there is one
@@ -188,7 +191,7 @@ class Lifeline:
         """TCP and the whole handshake; raises what went wrong."""
         loop = asyncio.get_running_loop()
         codec = Connection("DEALER", identity=self._identity, mechanism=self._mechanism)
-        stream = Stream(loop, codec, self._owner.received, self._room.set)
+        stream = Stream(loop, codec, self._owner.received, self._room.set, self._skim)
         make: Callable[[], Any] = lambda: stream  # noqa: E731
         if endpoint.path:
             await loop.create_unix_connection(make, endpoint.path)

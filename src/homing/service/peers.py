@@ -10,7 +10,7 @@ from homing.service.dispatch import DispatchCore
 from homing.service.federation import ANY, Peer
 from homing.service.pending import HELD
 from homing.wire import mdp_peers
-from homing.wire.frames import MORE
+from homing.wire.frames import MORE, tail_end
 from homing.wire.mdp_messages import PeerAnswer, State
 
 if TYPE_CHECKING:
@@ -32,21 +32,36 @@ class PeerLink:
         self.receive_all([image], now)
 
     def receive_all(self, images: list[bytes], now: float) -> None:
-        """B8 or B10; nearly always the former, as it should be: only the address is cut out."""
-        core, peer = self._broker.core, self._peer
+        """B8, B10: all that came at once."""
         for image in images:
-            if image[0] == MORE:
-                end = 2 + image[1]
-                address = image[2:end]
-                pending = peer.held.get(address)
-                if pending is not None and pending.state == HELD and pending.parts is None:
-                    tail = pending.service.cloud_0x
-                    data_at = end + len(tail)
-                    if image[end:data_at] == tail:
-                        del peer.held[address]
-                        core.finish(peer, pending, image[data_at:], now)
-                        continue
-            self._read(image, now)
+            if not self.skim(image, now):
+                self._read(image, now)
+
+    def skim(self, data: bytes, now: float) -> int:
+        """B8 as long as these bytes are whole answers; where they no more are.
+
+        Nearly always they are, as it should be: only the address is cut out.
+        """
+        core, peer, held = self._broker.core, self._peer, self._peer.held
+        at, size = 0, len(data)
+        while at + 1 < size and data[at] == MORE:
+            told_at = at + 2 + data[at + 1]
+            address = data[at + 2 : told_at]
+            pending = held.get(address)
+            if pending is None or pending.state != HELD or pending.parts is not None:
+                break
+            told = pending.service.cloud_0x
+            body = told_at + len(told)
+            if data[told_at:body] != told or body + 2 > size:
+                break
+            end = tail_end(data, body) if data[body] else body + 2 + data[body + 1]
+            if not end or end > size:
+                break
+            del held[address]
+            core.finish(pending, data[body:end], now)
+            core.returned(peer, pending.service, now)
+            at = end
+        return at
 
     def _read(self, image: bytes, now: float) -> None:
         try:

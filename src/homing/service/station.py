@@ -23,7 +23,7 @@ from homing.errors import Failed, HandshakeRefused, HomingError, Refused, Remote
 from homing.service.bodies import EMPTY, Read
 from homing.service.lifeline import Lifeline
 from homing.wire import mdp
-from homing.wire.frames import MORE, frame, pack, prefix, unpack
+from homing.wire.frames import MORE, frame, pack, prefix, tail_end, unpack
 from homing.wire.mdp_fields import EMPTY as DELIMITER
 from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready, Work
 from homing.wire.mechanisms import Mechanism
@@ -119,7 +119,8 @@ class Station:
         self._ready = mdp.write(Ready(dialect, self._name, credit))
         self._request = mdp.work_head(Dialect.D0X, self._name) if service else b""
         self._service_frame = frame(self._name, True)
-        self._lifeline = Lifeline(endpoint, self, mechanism=mechanism)
+        skim = self._skim if service else None
+        self._lifeline = Lifeline(endpoint, self, mechanism=mechanism, skim=skim)
         self._session = 0  # counts connections: an answer belongs to the one its request came by
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._count = 0
@@ -209,6 +210,27 @@ class Station:
             self._lifeline.drop(f"the broker sent more than {self._credit} requests at once")
         elif not self._busy:
             self._work_off()
+
+    def _skim(self, data: bytes) -> int:
+        """Requests as nearly all are, in a chunk; where they end."""
+        head, size = self._request, len(data)
+        images: list[bytes] = []
+        at = 0
+        while at < size:
+            address = at + len(head)
+            if data[at:address] != head or address + 2 > size or data[address] != MORE:
+                break
+            body = address + 4 + data[address + 1]
+            if data[body - 2 : body] != DELIMITER or body + 2 > size:
+                break
+            end = tail_end(data, body) if data[body] else body + 2 + data[body + 1]
+            if not end or end > size:
+                break
+            images.append(data[at:end])
+            at = end
+        if images:
+            self.received(images)
+        return at
 
     def _work_off(self) -> None:
         """Take what came; of work done on the spot only as much as a turn of the loop allows.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from homing.errors import HomingError, LinkError
+from homing.wire.reader import ImageReader
 from homing.wire.zmtp import Connection
 
 # Seconds that the last bytes may take once we hang up.
@@ -26,7 +27,9 @@ class Stream:
         codec: Connection,
         received: Callable[[list[bytes]], None],
         resumed: Callable[[], None],
+        skim: Callable[[bytes], int] | None = None,
     ) -> None:
+        """`skim` takes what it knows from a chunk's beginning, and says where it stopped."""
         self.loop = loop
         self.codec = codec
         self.heard = loop.time()
@@ -37,6 +40,8 @@ class Stream:
         self.over: asyncio.Future[HomingError] = loop.create_future()
         self._received = received
         self._resumed = resumed
+        self._skim = skim
+        self._reader: ImageReader | None = None  # where messages stand in the bytes as they come
         self._out: list[bytes] = []
         self._gone = False
 
@@ -48,8 +53,14 @@ class Stream:
 
     def data_received(self, data: bytes) -> None:
         """One chunk: decode it, hand its messages to the owner."""
-        codec = self.codec
+        codec, skim, reader = self.codec, self._skim, self._reader
         self.heard = self.loop.time()
+        if skim is not None and reader is not None and len(data) <= reader.skimmable:
+            at = skim(data)
+            reader.offset += at
+            if at == len(data):
+                return
+            data = data[at:]
         try:
             images = codec.receive(data)
         except HomingError as error:
@@ -61,6 +72,7 @@ class Stream:
             self.transport.write(answer)
         if codec.ready and not self.ready.done():
             self.ready.set_result(None)
+            self._reader = codec.reader if codec.cipher is None else None
         if images:
             self._received(images)
 

@@ -44,10 +44,6 @@ from homing.wire.mdp_peers import write
 
 STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
-MAX_FRESH = 4096
-"""Requests since the last tick at which the next one comes early: it takes a millisecond or two."""
-_BATCHED: frozenset[type] = frozenset((*CLIENTS.values(), *WORKERS.values(), Origin, PeerLink))
-"""What a link's state may be that takes the messages of a chunk together."""
 
 
 class Broker:
@@ -107,7 +103,7 @@ class Broker:
         """A peer finished its handshake."""
         plug, _, known_as = link.plug.partition("/")  # a peer's own: cloudbe/NAME, statefe/NAME
         if plug in ("localfe", "localbe"):
-            link.state = self._returned(link) or Newcomer(self, link)
+            self._become(link, self._returned(link) or Newcomer(self, link))
         elif plug == "cloudfe":
             self._origin_opened(link)
         elif plug == "cloudbe":
@@ -136,13 +132,11 @@ class Broker:
     def receive_all(self, link: Link, messages: list[bytes], now: float) -> None:
         """All that one chunk brought: what most of it is passes faster together."""
         state = link.state
-        if type(link.state) in _BATCHED:
+        if link.skim is not None:
             state.receive_all(messages, now)
         else:
             for message in messages:
                 self.receive(link, message, now)
-        if len(self.core.deadlines.fresh) >= MAX_FRESH:
-            self.core.tick(now)
 
     def closed(self, link: Link, now: float) -> None:
         """A peer is gone."""
@@ -150,7 +144,7 @@ class Broker:
         state = link.state
         if state is not None:
             state.closed(now)
-            link.state = None
+            self._become(link, None)
             if self.pool is not None:
                 self.pool.forget(link)
         elif self.pool is not None and link.plug in ("tasks", "decisions"):
@@ -230,8 +224,13 @@ class Broker:
     def new_client(self, link: Link, dialect: Dialect) -> MdpClient:
         """A link turned out to be a client's."""
         client = CLIENTS[dialect](self, link)
-        link.state = client
+        self._become(link, client)
         return client
+
+    def _become(self, link: Link, state: object) -> None:
+        """What the peer behind a link turned out to be; some can skim chunks, others cannot."""
+        link.state = state
+        link.skim = getattr(state, "skim", None)
 
     def client_gone(self, client: MdpClient, identity: bytes) -> None:
         """A client with a routing id of its own may come back for its answers."""
@@ -250,7 +249,7 @@ class Broker:
         if image.startswith(b"\x01\x00\x01\x06MDPC0X"):
             self.new_client(link, Dialect.D0X).protest(b"malformed " + str(error).encode())
         else:
-            link.state = None
+            self._become(link, None)
             link.close("malformed")
 
     # --- routing --------------------------------------------------------------------------------
@@ -276,7 +275,7 @@ class Broker:
         """READY from a link that is no worker yet."""
         credit = min(ready.credit, self.policy.max_credit)
         worker = WORKERS[ready.dialect](self, link, credit, now)
-        link.state = worker
+        self._become(link, worker)
         self.register(worker, ready.service, now)
 
     def register(self, worker: Worker, name: bytes, now: float) -> bool:
@@ -300,13 +299,13 @@ class Broker:
         """A conversation is over; the link may start another."""
         self.core.leave(worker, reason, now)
         if worker.link is not None:
-            worker.link.state = worker.successor()
+            self._become(worker.link, worker.successor())
 
     # --- peers ----------------------------------------------------------------------------------
 
     def _origin_opened(self, link: Link) -> None:
         if link.peer and self.access.may_peer(link.user, link.peer):
-            link.state = Origin(self, link)
+            self._become(link, Origin(self, link))
         else:
             link.close("denied")
 
@@ -315,7 +314,7 @@ class Broker:
         if peer is None:
             link.close("not the peer that was configured")
             return
-        link.state = PeerLink(self, peer, link)
+        self._become(link, PeerLink(self, peer, link))
         self.record.peer_reached(peer, now)
         self.core.pump_hungry(now)
 

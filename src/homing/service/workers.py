@@ -9,7 +9,7 @@ from homing.ports import Link
 from homing.service.pending import HELD, Pending
 from homing.service.worker_pool import Worker
 from homing.wire import mdp
-from homing.wire.frames import MORE, SHORT, SHORT_MAX
+from homing.wire.frames import MORE, SHORT, SHORT_MAX, tail_end
 from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Ready
 
@@ -44,7 +44,11 @@ class MdpWorker(Worker):
         link = self.link
         if link is None:
             return
-        address = self.keep(pending)
+        address, held = pending.asker.stem + pending.envelope, self.held
+        if pending.message_id or address in held:
+            address = self.keep(pending)
+        else:
+            held[address] = pending
         if len(address) <= SHORT_MAX:
             link.send(b"".join((self.work, SHORT[len(address)], address, EMPTY, pending.data)))
         else:
@@ -55,35 +59,10 @@ class MdpWorker(Worker):
         self.receive_all([image], now)
 
     def receive_all(self, images: list[bytes], now: float) -> None:
-        """W4, W5, W6. Whatever it is, but DISCONNECT, it is a sign of life.
-
-        Nearly always it is the answer to what we hand it, as it should be: then only the address
-        has to be cut out.
-        """
+        """W4, W5, W6. Whatever it is, but DISCONNECT, it is a sign of life."""
         self.seen = now
-        reply, cloud, tells_service = self.reply, REPORT_CLOUD, self.tells_service
-        size_at = len(reply)  # of the size of `[client]`
-        core, held = self._broker.core, self.held
         for place, image in enumerate(images):
-            # Slices compared: half the cost of `startswith`, which takes its arguments in a tuple.
-            start = image[:size_at]
-            if start == reply or start == cloud:  # noqa: SIM109 - no tuple for every answer
-                end = size_at + 1 + image[size_at]
-                address = image[size_at + 1 : end]
-                pending = held.get(address)
-                if pending is not None and pending.state == HELD and pending.parts is None:
-                    due, told = reply, EMPTY
-                    if tells_service:
-                        told = pending.service.told_0x
-                        origin = pending.asker.origin
-                        if origin:
-                            due, told = cloud, mdp.cloud_tail(origin, pending.service.name)
-                    data_at = end + len(told)
-                    if image[end:data_at] == told and start == due:
-                        del held[address]
-                        core.finish(self, pending, image[data_at:], now)
-                        continue
-            elif image == self.heartbeat:
+            if image == self.heartbeat or self.skim(image, now):
                 continue
             self._read(image, now)
             link = self.link
@@ -91,6 +70,45 @@ class MdpWorker(Worker):
                 for later in images[place + 1 :]:
                     self._broker.receive(link, later, now)
                 return
+
+    def skim(self, data: bytes, now: float) -> int:
+        """W4, W5 as long as these bytes are answers to what we hand it; where they no more are.
+
+        Nearly always they are, as it should be: then only the address has to be cut out.
+        """
+        reply, tells_service = self.reply, self.tells_service
+        core, held = self._broker.core, self.held
+        at, size = 0, len(data)
+        while at < size:
+            address_at = at + len(reply) + 1  # behind its size
+            # Slices compared: half the cost of `startswith`, which takes its arguments in a tuple.
+            start = data[at : address_at - 1]
+            if (start != reply and start != REPORT_CLOUD) or address_at > size:
+                break
+            told_at = address_at + data[address_at - 1]
+            address = data[address_at:told_at]
+            pending = held.get(address)
+            if pending is None or pending.state != HELD or pending.parts is not None:
+                break
+            due, told = reply, EMPTY
+            if tells_service:
+                told = pending.service.told_0x
+                origin = pending.asker.origin
+                if origin:
+                    due, told = REPORT_CLOUD, mdp.cloud_tail(origin, pending.service.name)
+            body = told_at + len(told)
+            if data[told_at:body] != told or start != due or body + 2 > size:
+                break
+            end = tail_end(data, body) if data[body] else body + 2 + data[body + 1]
+            if not end or end > size:
+                break
+            del held[address]
+            core.finish(pending, data[body:end], now)
+            core.freed(self, now)
+            at = end
+        if at:
+            self.seen = now
+        return at
 
     def _read(self, image: bytes, now: float) -> None:
         """The rest of what a worker may say."""

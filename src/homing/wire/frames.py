@@ -76,6 +76,33 @@ def unpack(image: bytes) -> list[bytes]:
     return frames
 
 
+# Frames that `tail_end` goes over: bodies have one, or a handful. With what may stand before them a
+# message that it has found the end of has no more than SKIMMED_FRAMES.
+_TAIL_FRAMES: Final = 8
+SKIMMED_FRAMES: Final = 16
+
+
+def tail_end(data: bytes, at: int) -> int:
+    """Where the message whose last few frames begin at `at` ends; 0 if that is not to be seen.
+
+    A chunk's end may cut it, anything may stand there: then it is left to a reader that knows.
+    """
+    size = len(data)
+    for _ in range(_TAIL_FRAMES):
+        if at + 2 > size:
+            return 0
+        flags = data[at]
+        if flags <= MORE:
+            at += 2 + data[at + 1]
+        elif flags <= LONG | MORE and at + _LONG_HEADER <= size:
+            at += _LONG_HEADER + int.from_bytes(data[at + 1 : at + _LONG_HEADER], "big")
+        else:
+            return 0
+        if not flags & MORE:
+            return at if at <= size else 0
+    return 0
+
+
 def head(image: bytes, count: int, at: int = 0) -> tuple[list[bytes], int]:
     """Up to `count` leading frames from offset `at`, and the offset of what follows them.
 

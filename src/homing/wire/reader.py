@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from homing.errors import RemoteProtocolError, TooLargeOnWire
-from homing.wire.frames import COMMAND, LONG, MORE
+from homing.wire.frames import COMMAND, LONG, MORE, SKIMMED_FRAMES
 
 _SMALL_PIECE: Final = 4096
 _KNOWN_FLAGS: Final = MORE | LONG | COMMAND
@@ -39,10 +39,12 @@ class ImageReader:
         "_max_message",
         "_next",
         "_pieces",
+        "_skimmable",
         "_suspect",
         "_torn",
         "commands",
         "offset",
+        "skimmable",
     )
 
     def __init__(
@@ -61,6 +63,10 @@ class ImageReader:
         self._torn = bytearray()  # a header, or a command, that the chunk's end cut in two
         self.commands = False
         self.offset = offset  # of the next chunk, in the stream
+        # How long a chunk may be whose beginning somebody else takes messages from: it begins with
+        # one, and none in it can be over a limit. -1: it must be fed.
+        self._skimmable = max_message if max_frames >= SKIMMED_FRAMES else -1
+        self.skimmable = self._skimmable
 
     def feed(self, data: bytes) -> list[bytes]:
         """Every message and command that this chunk completes, in order."""
@@ -98,6 +104,7 @@ class ImageReader:
                 break
             at = self._walk(data, start, images)
         self.offset += size
+        self.skimmable = -1 if self._pieces or self._torn else self._skimmable
         return images
 
     def _check(self, data: bytes, start: int, end: int) -> None:

@@ -106,12 +106,12 @@ class Connection:
         "_metadata",
         "_out",
         "_read",
-        "_reader",
         "cipher",
         "minor",
         "peer_identity",
         "peer_ttl",
         "peer_type",
+        "reader",
         "ready",
         "socket_type",
         "user",
@@ -150,7 +150,7 @@ class Connection:
         self._read = 0  # bytes of greeting and handshake obeyed so far
         self._inner: list[bytes] = []  # frames of an encrypted message under way
         self._inner_bytes = 0
-        self._reader = ImageReader(
+        self.reader = ImageReader(
             max_message=limits.message + mechanism.overhead,
             max_frames=limits.frames,
             max_command=limits.command,
@@ -164,10 +164,10 @@ class Connection:
             data = self._shake(data)
             if not data:
                 return []
-        images = self._reader.feed(data)
+        images = self.reader.feed(data)
         if self.cipher is not None:
             images = self._decrypt(images, self.cipher)
-        elif self._reader.commands:
+        elif self.reader.commands:
             images = self._obey_all(images)
         return images
 
@@ -230,7 +230,7 @@ class Connection:
             self._answer(body)
         rest = bytes(inbox)
         self._inbox = bytearray()
-        self._reader.offset = self._read
+        self.reader.offset = self._read
         return rest
 
     def _greet(self) -> bool:
@@ -331,7 +331,7 @@ class Connection:
         return messages
 
     def _obey(self, body: bytes, messages: list[bytes]) -> None:
-        offset = self._reader.offset
+        offset = self.reader.offset
         name, rest = _split_command(body, offset)
         if name == b"PING":
             if len(rest) < 2 or len(rest) > 18:
@@ -356,7 +356,7 @@ class Connection:
     def _decrypt(self, images: list[bytes], cipher: Cipher) -> list[bytes]:
         """Open every frame, and put the messages inside together."""
         messages: list[bytes] = []
-        offset = self._reader.offset
+        offset = self.reader.offset
         inner = self._inner
         for image in images:
             if image[0] & MORE:
