@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.utils import is_remote
 
 from homing.pipeline.parsing import fields_of
@@ -38,8 +39,6 @@ from homing.pipeline.spelling import Alike, Mixed, attributes_in, kernel
 from homing.push.index import Index, kernels
 from homing.push.subscription import Fields, dump_fields
 
-# What tasks say: a list of clients for each publication and connector. Spark makes pairs of it.
-LISTS = "id string, connector string, clients array<string>"
 # Publications given to the index at once: twice its own chunk, as what is done once for a chunk weighs
 # more with shards; a task holds the pairs of one chunk.
 CHUNK = 2048
@@ -48,9 +47,16 @@ GROUP = 1 << 18
 # Pairs in one Arrow batch: it bounds a task's memory, and an array of texts holds 2 GiB at most.
 MOST_PAIRS = 1 << 19
 
+# What tasks say: a list of clients for each publication and connector. Spark makes pairs of it, and
+# looks at every client for whether it is there unless it is told so.
 _LISTS = pa.schema(
-    [("id", pa.string()), ("connector", pa.string()), ("clients", pa.list_(pa.string()))]
+    [
+        ("id", pa.string()),
+        ("connector", pa.string()),
+        ("clients", pa.list_(pa.field("element", pa.string(), nullable=False))),
+    ]
 )
+LISTS = from_arrow_schema(_LISTS)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Taker: TypeAlias = Callable[[Ints], pa.Array]
@@ -284,7 +290,7 @@ def _plain_lists(shard: Shard, asking: Asking, offsets: Ints, client: Ints) -> p
     columns = [
         asking.ids.take(pa.array(asking.asked.places[some])),
         shard.connectors.take(pa.array(np.zeros(len(some), np.int64))),
-        pa.ListArray.from_arrays(ends, shard.take_clients(client)),
+        pa.ListArray.from_arrays(ends, shard.take_clients(client), _LISTS.field("clients").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_LISTS)
 
@@ -312,7 +318,7 @@ def _lists(shard: Shard, ids: pa.Array, publication: Ints, client: Ints) -> pa.R
     columns = [
         ids.take(pa.array(publication[starts])),
         shard.connectors.take(pa.array(shard.connector_of[client[starts]])),
-        pa.ListArray.from_arrays(ends, shard.take_clients(client)),
+        pa.ListArray.from_arrays(ends, shard.take_clients(client), _LISTS.field("clients").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_LISTS)
 
