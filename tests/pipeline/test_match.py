@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -112,3 +113,33 @@ def test_subscriptions_as_of_a_moment(spark: SparkSession) -> None:
 
 def clients(found: Any) -> list[str]:
     return sorted(row.client for row in found.collect())
+
+
+@pytest.mark.parametrize("most", [1, 7, 1 << 19])
+@pytest.mark.parametrize("connectors", [1, 3])
+def test_lists_are_the_same_however_long_a_batch_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connectors: int, most: int
+) -> None:
+    """Clients with one subscription each, at one connector or at several."""
+    publications, drawn = workload(7, 300)
+    subscriptions = [
+        (f"c{i:03}", f"k{i % connectors}", fields) for i, (_, _, fields) in enumerate(drawn)
+    ]
+    columns = list(zip(*subscriptions, strict=True))
+    table = pa.table(dict(zip(("client", "connector", "fields"), columns, strict=True)))
+    index, _ = save(table, tmp_path / "one")
+    shard = open_shard(index)
+    assert shard.plain == (connectors == 1)
+    assert shard.client_of.tolist() == list(range(len(subscriptions))) or not shard.plain
+    monkeypatch.setattr("homing.pipeline.match.MOST_PAIRS", most)
+    ids, texts = zip(*publications, strict=True)
+    batch = pa.record_batch({"id": pa.array(ids), "attrs_json": pa.array(texts)})
+    found = [
+        (row["id"], client, row["connector"])
+        for asking in chunks(batch)
+        for part in match_chunk(shard, asking)
+        for row in part.to_pylist()
+        for client in row["clients"]
+    ]
+    assert len(found) == len(set(found))
+    assert set(found) == expected(publications, subscriptions)

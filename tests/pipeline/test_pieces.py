@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from homing.journal.sealing import seal_all
 from homing.pipeline import source
 from homing.pipeline.asked import Asked, parse
 from homing.pipeline.pieces import writing
-from homing.pipeline.reading import coded, read_range, whole_copy
+from homing.pipeline.reading import coded, read_range, repeating, whole_copy
 from homing.pipeline.schema import EVENTS, RANGES
 from tests.pipeline.conftest import WriteJournal
 from tests.pipeline.test_crash import story
@@ -105,9 +106,26 @@ def test_a_task_reads_several_sealed_segments_or_one_range_of_blocks(
         *tasks, last = source.tasks(asked, [*pieces, unsealed])
         assert [piece for task in tasks for piece in task.pieces] == pieces
         assert last.pieces == (unsealed,) == tasks[-1].pieces
-        for task in tasks[:-2]:
-            sizes = [piece.last - piece.first + 1 for piece in task.pieces]
-            assert sum(sizes[:-1]) < most <= sum(sizes)
+        sizes = [[piece.last - piece.first + 1 for piece in task.pieces] for task in tasks[:-1]]
+        total, largest = sum(map(sum, sizes)), max(map(max, sizes))
+        share = total / ceil(total / most)
+        assert all(share - largest <= sum(each) <= share + largest for each in sizes)
+        assert len(sizes) == min(ceil(total / most), len(pieces) - 1)
         rows = [row for task in tasks for row in source.read_partition(asked, task)]
         numbers = pa.Table.from_batches(rows).column("number").to_pylist()
         assert numbers == list(range(1, unsealed.last + 1))
+
+
+@pytest.mark.parametrize("dictionary", [True, False, ["kind"]])
+def test_a_copy_reads_the_same_however_its_texts_are_kept(
+    journal: Path, dictionary: bool | list[str]
+) -> None:
+    asked = parse({"path": str(journal)}, EVENTS)
+    piece, *_ = ranges(asked)
+    expected = pa.Table.from_batches(read_range(asked, piece))
+    copy = Path(piece.path).with_suffix(".parquet")
+    pq.write_table(pq.read_table(copy), copy, use_dictionary=dictionary, compression="none")
+    found = pa.Table.from_batches(read_range(asked, piece))
+    assert found.schema.equals(SCHEMA)
+    assert found.to_pylist() == expected.to_pylist()
+    assert ("kind" in repeating(pq.read_metadata(copy), SCHEMA.names)) is bool(dictionary)

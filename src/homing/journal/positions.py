@@ -39,6 +39,21 @@ class Range(NamedTuple):
     last: int
 
 
+class _Piece(NamedTuple):
+    """A segment's blocks from byte `at` on, up to `end` or its own."""
+
+    segment: Segment
+    at: int
+    end: int | None
+
+
+class _Block(NamedTuple):
+    start: int
+    end: int
+    first: int
+    events: int
+
+
 def advance(
     root: Path,
     offset: Offset,
@@ -58,15 +73,35 @@ def advance(
             continue
         position = offset.get(name) or {"segment": 0, "at": BLOCKS_AT}
         target = None if until is None else until[name]
-        for each in _ranges(directory, name, position, target, on_damage):
-            if left is not None and left <= 0:
-                break
-            position = {"segment": _first(each), "at": each.end}
-            if left is not None:
-                left -= each.last - each.first + 1
+        pieces = _pieces(directory, position, target, on_damage)
+        if left is None:
+            position = _end(pieces, on_damage) or position
+        elif left > 0:
+            position, left = _step(pieces, position, left, on_damage)
         if position["segment"]:
             reached[name] = position
     return {**offset, **reached}
+
+
+def _end(pieces: list[_Piece], on_damage: OnDamage) -> Position | None:
+    """Behind the last block of all: only the last segments are looked at."""
+    for piece in reversed(pieces):
+        if found := _blocks(piece, on_damage):
+            return _behind(piece, found[-1])
+    return None
+
+
+def _step(
+    pieces: list[_Piece], position: Position, left: int, on_damage: OnDamage
+) -> tuple[Position, int]:
+    """Behind the block with which so many events are reached, and what is left of them."""
+    for piece in pieces:
+        for block in _blocks(piece, on_damage):
+            if left <= 0:
+                return position, left
+            position = _behind(piece, block)
+            left -= block.events
+    return position, left
 
 
 def between(root: Path, start: Offset, end: Offset, on_damage: OnDamage = strict) -> list[Range]:
@@ -74,12 +109,27 @@ def between(root: Path, start: Offset, end: Offset, on_damage: OnDamage = strict
     found: list[Range] = []
     for name, until in end.items():
         position = start.get(name) or {"segment": 0, "at": BLOCKS_AT}
-        for each in _ranges(root / name, name, position, until, on_damage):
-            if found and _joins(found[-1], each):
-                found[-1] = found[-1]._replace(end=each.end, last=each.last)
-            else:
-                found.append(each)
+        for piece in _pieces(root / name, position, until, on_damage):
+            found += _gathered(name, piece, on_damage)
     return _without_tails(found)
+
+
+def _gathered(name: str, piece: _Piece, on_damage: OnDamage) -> Iterator[Range]:
+    """A segment's blocks by RANGE_BYTES; damage between two goes with them, for the reader to report."""
+    path = str(piece.segment.path)
+    run: list[_Block] = []
+    for block in _blocks(piece, on_damage):
+        if run and block.end - run[0].start > RANGE_BYTES:
+            yield _range(name, path, run)
+            run = []
+        run.append(block)
+    if run:
+        yield _range(name, path, run)
+
+
+def _range(name: str, path: str, run: list[_Block]) -> Range:
+    last = run[-1]
+    return Range(name, path, run[0].start, last.end, run[0].first, last.first + last.events - 1)
 
 
 def _without_tails(found: list[Range]) -> list[Range]:
@@ -94,46 +144,40 @@ def _without_tails(found: list[Range]) -> list[Range]:
     return gathered
 
 
-def _joins(one: Range, other: Range) -> bool:
-    """Damage between two blocks goes with them, for the reader to report."""
-    return one.path == other.path and other.end - one.start <= RANGE_BYTES
+def _behind(piece: _Piece, block: _Block) -> Position:
+    return {"segment": int(piece.segment.path.stem), "at": block.end}
 
 
-def _first(each: Range) -> int:
-    return int(Path(each.path).stem)
-
-
-def _ranges(
-    directory: Path,
-    name: str,
-    position: Position,
-    until: Position | None,
-    on_damage: OnDamage,
-) -> Iterator[Range]:
-    """One range a block, from a position to another or to the end."""
+def _pieces(
+    directory: Path, position: Position, until: Position | None, on_damage: OnDamage
+) -> list[_Piece]:
+    """The segments from a position to another or to the end."""
+    found: list[_Piece] = []
     for segment in segments(directory, on_damage, position["segment"]):
         first = segment.header.first
         if first < position["segment"] or (until is not None and first > until["segment"]):
             continue
         at = position["at"] if first == position["segment"] else BLOCKS_AT
         end = until["at"] if until is not None and first == until["segment"] else None
-        yield from _blocks(segment, name, at, end, on_damage)
+        found.append(_Piece(segment, at, end))
+    return found
 
 
-def _blocks(
-    segment: Segment, name: str, at: int, end: int | None, on_damage: OnDamage
-) -> Iterator[Range]:
+def _blocks(piece: _Piece, on_damage: OnDamage) -> list[_Block]:
+    """The blocks of a segment's piece, by their headers."""
+    segment, at, end = piece
     try:
         with (
             segment.path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            found = list(walk(data, segment.header.salt, at))
+            found = [_Block(*each) for each in walk(data, segment.header.salt, at)]
     except FileNotFoundError:
         on_damage(CorruptSegment(str(segment.path), at, "removed before it was read"))
-        return
-    for start, stop, first, count in found:
-        if end is not None and stop > end:
-            return
-        if segment.until is None or first < segment.until:
-            yield Range(name, str(segment.path), start, stop, first, first + count - 1)
+        return []
+    return [
+        block
+        for block in found
+        if (end is None or block.end <= end)
+        and (segment.until is None or block.first < segment.until)
+    ]

@@ -3,7 +3,7 @@
 The driver builds the index of each shard once; Spark ships it to the executors as a file, which
 their Python workers map into memory, and publications stream through it in Arrow batches. One
 shard serves sets that fit a machine (some 300 bytes a subscription). With more, publications pass
-by one shard after the other, some ten thousand at a time: only one shard needs to be in memory.
+by one shard after the other, a quarter of a million at a time: only one shard needs to be in memory.
 
 The answer is what a matcher would say: a client once for each publication, however many of
 its subscriptions are satisfied. What a matcher would refuse (attributes or fields that have
@@ -17,11 +17,12 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,25 +31,32 @@ import pyarrow.compute as pc
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.utils import is_remote
 
-from homing.pipeline.parsing import all_attributes_of, fields_of
+from homing.pipeline.parsing import fields_of
+from homing.pipeline.spelling import Alike, Mixed, attributes_in, kernel
 from homing.push.index import Index, kernels
-from homing.push.subscription import Attributes, Fields, dump_fields
+from homing.push.subscription import Fields, dump_fields
 
-# What tasks say: a list of clients for each publication and connector. Spark makes pairs of it.
-LISTS = "id string, connector string, clients array<string>"
 # Publications given to the index at once: twice its own chunk, as what is done once for a chunk weighs
 # more with shards; a task holds the pairs of one chunk.
 CHUNK = 2048
-# Publications that pass by one shard before the next is mapped in its place.
-GROUP = 65_536
+# Publications that pass by one shard before the next is mapped in its place: about 64 MB of them.
+GROUP = 1 << 18
 # Pairs in one Arrow batch: it bounds a task's memory, and an array of texts holds 2 GiB at most.
 MOST_PAIRS = 1 << 19
 
+# What tasks say: a list of clients for each publication and connector. Spark makes pairs of it, and
+# looks at every client for whether it is there unless it is told so.
 _LISTS = pa.schema(
-    [("id", pa.string()), ("connector", pa.string()), ("clients", pa.list_(pa.string()))]
+    [
+        ("id", pa.string()),
+        ("connector", pa.string()),
+        ("clients", pa.list_(pa.field("element", pa.string(), nullable=False))),
+    ]
 )
+LISTS = from_arrow_schema(_LISTS)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Taker: TypeAlias = Callable[[Ints], pa.Array]
@@ -84,16 +92,27 @@ def pairs(publications: DataFrame, names: Sequence[str]) -> DataFrame:
 
 def ship(subscriptions: DataFrame, shards: int) -> list[str]:
     """Build the index of each shard and send it to the executors; the files' names."""
-    rows = subscriptions.select(
-        "client", "connector", "fields", F.pmod(F.xxhash64("client"), F.lit(shards)).alias("shard")
-    )
+    kernel()  # tasks fetch what is compiled here
+    rows = subscriptions.select("client", "connector", "fields")
+    number = F.pmod(F.xxhash64("client"), F.lit(shards))
+    parts = [rows.where(number == shard) if shards > 1 else rows for shard in range(shards)]
     run = uuid.uuid4().hex
     names = [f"subscriptions-{run}-{shard}" for shard in range(shards)]
-    for shard, name in enumerate(names):
-        table = rows.where(F.col("shard") == shard).drop("shard").toArrow()
+    for name, table in zip(names, _collected(parts), strict=True):
         for path in save(table, scratch() / name):
             send(subscriptions.sparkSession, str(path))
     return names
+
+
+def _collected(parts: Sequence[DataFrame]) -> Iterator[pa.Table]:
+    """The rows of each part; Spark collects the next one's while somebody works on these."""
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(parts[0].toArrow)
+        for part in parts[1:]:
+            table = coming.result()
+            coming = ahead.submit(part.toArrow)
+            yield table
+        yield coming.result()
 
 
 def save(table: pa.Table, path: Path) -> list[Path]:
@@ -142,6 +161,11 @@ class Shard:
     clients: pa.Array
     connector_of: Ints  # by the client's number
     connectors: pa.Array
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether no client can be found twice, and all are at one connector: rows are clients then."""
+        return len(self.clients) == len(self.client_of) and len(self.connectors) <= 1
 
     @cached_property
     def take_clients(self) -> Taker:
@@ -199,13 +223,11 @@ def _connectors(connectors: pa.ChunkedArray, codes: Ints, size: int) -> pa.Array
     return connectors.combine_chunks().take(pa.array(last)).dictionary_encode("encode")
 
 
-@dataclass
-class Asking:
-    """A chunk of publications: their ids, and the attributes of those that have some."""
+class Asking(NamedTuple):
+    """Some publications of a batch: the ids of all of it, and the attributes of these."""
 
     ids: pa.Array
-    places: Ints
-    attributes: Sequence[Attributes]
+    asked: Alike | Mixed
 
 
 def matching(
@@ -215,7 +237,8 @@ def matching(
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for group in _groups(batches, GROUP if len(names) > 1 else 1):
-            for name in names:
+            # Which shard comes first is all the same: the one that is there need not be mapped.
+            for name in sorted(names, key=lambda name: name not in _loaded):
                 shard = load(name)
                 for asking in group:
                     yield from match_chunk(shard, asking)
@@ -226,41 +249,58 @@ def matching(
 def _groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[list[Asking]]:
     """Chunks of publications, gathered to so many publications or a batch more."""
     group: list[Asking] = []
+    gathered = 0
     for batch in batches:
         group += chunks(batch)
-        if sum(len(asking.ids) for asking in group) >= size:
+        gathered += batch.num_rows
+        if gathered >= size:
             yield group
-            group = []
+            group, gathered = [], 0
     if group:
         yield group
 
 
 def chunks(batch: pa.RecordBatch) -> Iterator[Asking]:
     """A batch of (id, attrs_json) as the index takes it."""
-    for start in range(0, batch.num_rows, CHUNK):
-        part = batch.slice(start, CHUNK)
-        asked = all_attributes_of(part.column("attrs_json").to_pylist())
-        places = np.array([i for i, each in enumerate(asked) if each is not None], np.int64)
-        known = [each for each in asked if each is not None]
-        yield Asking(part.column("id"), places, known)
+    ids = batch.column("id")
+    for some in attributes_in(batch.column("attrs_json")):
+        for part in some.parts(CHUNK):
+            yield Asking(ids, part)
 
 
 def match_chunk(shard: Shard, asking: Asking) -> Iterator[pa.RecordBatch]:
     """The lists of a chunk. All subscriptions of a client lie in one shard: nobody comes twice."""
-    offsets, found = shard.index.match_batch(asking.attributes)
-    publication = np.repeat(asking.places, np.diff(offsets))
-    publication, client = _each_once(shard, publication, shard.client_of[found])
+    offsets, found = asking.asked.match(shard.index)
+    rows = found.view(np.int64)
+    if shard.plain and len(rows) <= MOST_PAIRS:
+        if len(rows):
+            yield _plain_lists(shard, asking, offsets, rows)
+        return
+    publication = np.repeat(asking.asked.places, np.diff(offsets))
+    publication, client = _each_once(shard, publication, shard.client_of.take(rows))
     for start in range(0, len(client), MOST_PAIRS):
         end = start + MOST_PAIRS
         yield _lists(shard, asking.ids, publication[start:end], client[start:end])
 
 
+def _plain_lists(shard: Shard, asking: Asking, offsets: Ints, client: Ints) -> pa.RecordBatch:
+    """Lists that are what the index found, each of one publication."""
+    some = np.flatnonzero(np.diff(offsets))
+    ends = pa.array(np.append(offsets[some], len(client)), pa.int32())
+    columns = [
+        asking.ids.take(pa.array(asking.asked.places[some])),
+        shard.connectors.take(pa.array(np.zeros(len(some), np.int64))),
+        pa.ListArray.from_arrays(ends, shard.take_clients(client), _LISTS.field("clients").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_LISTS)
+
+
 def _each_once(shard: Shard, publication: Ints, client: Ints) -> tuple[Ints, Ints]:
     """Each client once for each publication, and those of a connector in a row."""
+    if shard.plain:
+        return publication, client
     size = len(shard.clients)
     alone = size == len(shard.client_of)
-    if alone and len(shard.connectors) <= 1:
-        return publication, client
     found = np.sort(publication * size + client)
     if not alone and len(found):
         found = found[np.concatenate([[True], found[1:] != found[:-1]])]
@@ -278,7 +318,7 @@ def _lists(shard: Shard, ids: pa.Array, publication: Ints, client: Ints) -> pa.R
     columns = [
         ids.take(pa.array(publication[starts])),
         shard.connectors.take(pa.array(shard.connector_of[client[starts]])),
-        pa.ListArray.from_arrays(ends, shard.take_clients(client)),
+        pa.ListArray.from_arrays(ends, shard.take_clients(client), _LISTS.field("clients").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_LISTS)
 

@@ -22,6 +22,8 @@ A schema given by the user prunes columns: only those are made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
+from math import ceil
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -47,7 +49,7 @@ from homing.pipeline.reading import read_range, sealed
 from homing.pipeline.schema import EVENTS, RANGES
 from homing.pipeline.sink import Sink, StreamSink, check_schema, parse_target
 
-# Events of sealed segments that one task reads, one to three seconds' by the columns asked for:
+# Events of sealed segments that one task reads at most, about, one to three seconds' by the columns asked for:
 # starting a task takes about 30 ms in Spark and in Python, which a small segment does not pay for.
 # Blocks take twice as long as that, and a range of them is a task of its own.
 TASK_EVENTS = 1 << 20
@@ -64,15 +66,21 @@ class RangePartition(InputPartition):
 def tasks(asked: Asked, pieces: Iterable[Range]) -> list[RangePartition]:
     """Ranges shared out to tasks, in their order."""
     found: list[list[Range]] = []
-    room = 0
-    for piece in pieces:
-        quick = sealed(asked, piece)
-        if room <= 0 or not quick:
-            found.append([])
-            room = TASK_EVENTS if quick else 0
-        found[-1].append(piece)
-        room -= piece.last - piece.first + 1
+    for quick, run in groupby(pieces, lambda piece: sealed(asked, piece)):
+        some = list(run)
+        found += _evenly(some) if quick else [[piece] for piece in some]
     return [RangePartition(each) for each in found]
+
+
+def _evenly(pieces: Sequence[Range]) -> list[list[Range]]:
+    """As few tasks as do, of about the same size: the last must not be waited for alone."""
+    sizes = [piece.last - piece.first + 1 for piece in pieces]
+    total = sum(sizes)
+    count = ceil(total / TASK_EVENTS)
+    found: list[list[Range]] = [[] for _ in range(count)]
+    for piece, size, end in zip(pieces, sizes, accumulate(sizes), strict=True):
+        found[(2 * end - size) * count // (2 * total)].append(piece)  # where its middle lies
+    return [each for each in found if each]
 
 
 def read_partition(asked: Asked, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
