@@ -35,7 +35,7 @@ class Pattern:
         """`kinds` are the names of numbers, booleans and texts, in the order of their columns."""
         numbers, booleans, texts = kinds
         self._texts_at = NONE + 1 + len(numbers) + len(booleans)
-        self._texts = len(texts)
+        self._texts = tuple(texts)
         self._width = width
         places: dict[str, tuple[int, int]] = {}
         for i, name in enumerate([*numbers, *booleans], NONE + 1):
@@ -61,12 +61,12 @@ class Pattern:
             OverflowError,
         ):  # whatever that is, it is not in dictionaries
             return None
-        count, texts = len(rows), self._texts
+        count, texts = len(rows), len(self._texts)
         # 1 is the value on the lanes behind all others, which the names alone decide.
         matrix = np.ones((count, self._width))
         matrix[:, ALWAYS], matrix[:, NONE] = 0.0, np.nan
         numbers = np.empty((count, texts), np.int32)
-        spans = np.empty((count * texts, 2), np.int64)
+        spans = np.empty((count * texts, 3), np.int64)
         octets = np.frombuffer(packed, np.uint8)
         distinct = kernel.unpack(
             octets, _head(count), self._names, self._attributes, matrix, numbers, spans
@@ -74,7 +74,8 @@ class Pattern:
         if distinct < 0:
             return None
         if texts:
-            found = [packed[begin:end].decode() for begin, end in spans[:distinct].tolist()]
+            names, firsts = self._texts, spans[:distinct, 2].tolist()
+            found: list[Any] = [rows[first // texts][names[first % texts]] for first in firsts]
             known = np.fromiter(map(tokens.get, found, _OTHERS), np.float64, distinct)
             matrix[:, self._texts_at : self._texts_at + texts] = known[numbers]
         return matrix

@@ -121,7 +121,8 @@ def unpack(packed, begin, names, attributes, matrix, texts, spans):
 
     What is packed has a publication for each row of the matrix, from `begin` on. A publication is the bytes
     of `names` up to the end of each attribute's name, each followed by a value. A text's number goes to
-    `texts` instead, where `spans` tells from where to where it is. -1: some are of another shape.
+    `texts` instead; `spans` tells from where to where it is, and which of `texts` was the first of its kind.
+    -1: some are of another shape.
     """
     at = np.uint64(begin)
     words = matrix.view(np.uint64)
@@ -151,8 +152,11 @@ def unpack(packed, begin, names, attributes, matrix, texts, spans):
                 first, after = text_begin(packed, at)
                 if after == 0:
                     return -1
-                texts[row, column] = numbered(packed, first, after, cells, spans, count)
-                count += texts[row, column] == count
+                number = numbered(packed, first, after, cells, spans, count)
+                texts[row, column] = number
+                if number == count:
+                    spans[count, 2] = row * texts.shape[1] + column
+                    count += 1
             elif kind == BOOLEAN:
                 if tag != TRUE and tag != FALSE:
                     return -1
