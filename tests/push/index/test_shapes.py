@@ -10,12 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.errors import SubscriptionError
+from homing.push.index import kernels as compiled
 from homing.push.index.kernels.layout import ALWAYS, NONE
 from homing.push.index.lanes import Vocabulary
 from homing.push.index.shapes import MAX_SEEN, MAX_SHAPES, Rows, Shapes, shape_of
 from homing.push.subscription import parse_fields
 from homing.push.values import Field, Value
 from tests.push.index.strategies import attributes, subscriptions
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels() -> None:
+    compiled.load()
 
 
 def by_lane(row: Rows) -> dict[int, float]:

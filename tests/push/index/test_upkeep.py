@@ -11,8 +11,10 @@ import pytest
 from homing.push.index import Index, Oracle
 from homing.push.index import kernels as compiled
 from homing.push.index.forgetting import SLICE
+from homing.push.index.index import MAX_MERGES
 from homing.push.index.lanes import FIRST_TOKEN, Vocabulary
 from homing.push.index.register import Register
+from homing.push.index.tail import BOUNDS, ENTRIES, SPARES, Spares
 from homing.push.subscription import parse_fields
 from homing.push.values import Field, Value
 from tests.push.index.test_index import answers, churn, compare
@@ -143,6 +145,36 @@ def test_a_snapshot_holds_one_moment_though_everything_changes(
     compare(again, then, chance, 40)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_tails_that_come_in_the_midst_of_a_merge_are_merged_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr("homing.push.index.index.TAILS_WAITING", 1)
+    index, oracle, chance = Index(background=False), Oracle(), random.Random(seed)
+    churn(index, oracle, chance, 4000, IDS)
+    deepest = room = 0
+
+    def use_the_pause() -> None:
+        nonlocal deepest, room
+        deepest = max(deepest, len(index._removals))
+        assert len(index._removals) <= MAX_MERGES
+        if room > 0:
+            room -= 1
+            churn(index, oracle, chance, 300, IDS)
+            compare(index, oracle, chance, 1)
+
+    monkeypatch.setattr(index, "_breathe", use_the_pause)
+    for merge in (index.maintain, index.compact, index.maintain):
+        room = 30
+        merge()
+        compare(index, oracle, chance, 20)
+    assert deepest > 1
+    assert not index._busy
+    assert not index._removals
+    index.compact()
+    compare(index, oracle, chance, 40)
+
+
 def test_a_check_that_is_used_again_is_not_forgotten() -> None:
     vocabulary = Vocabulary()
     listed = {
@@ -156,3 +188,18 @@ def test_a_check_that_is_used_again_is_not_forgotten() -> None:
     assert list(vocabulary.residuals) == [numbers[0]]
     vocabulary.end_forgetting()
     assert vocabulary.boxes(listed[1000])[0][1] not in numbers.values()
+
+
+def test_tails_made_ahead_are_taken_unless_more_room_is_wanted() -> None:
+    spares = Spares()
+    first = spares.take(1, 1)
+    for _ in range(2 * SPARES):
+        spares.refill()
+    ready = list(spares._ready)
+    assert len(ready) == SPARES
+    large = spares.take(0, 2 * BOUNDS)
+    assert large not in ready
+    assert len(large.words) > len(first.words)
+    assert [spares.take(ENTRIES, BOUNDS) for _ in ready] == ready[::-1]
+    assert len(spares.take(0, 0)) == 0
+    assert not spares._ready

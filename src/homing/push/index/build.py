@@ -20,6 +20,8 @@ filling: Any = load().pages
 MIN_GROUP = at.SLOTS // 4
 # Entries looked at when a plan is judged.
 DRIFT_ENTRIES = 4096
+# Pages filled between two breaths, some tens of milliseconds.
+PAGES_A_BREATH = 64
 
 
 class Boxes(NamedTuple):
@@ -62,17 +64,20 @@ def collect(blocks: list[Words]) -> Boxes:
 
 def joined(boxes: Boxes) -> Boxes:
     """The same boxes with every distinct one kept once, with the subscribers of all."""
-    hashes = kernel.fingerprints(boxes.first, boxes.residual, boxes.lane, boxes.bound)
+    entries = (boxes.first, boxes.residual, boxes.lane, boxes.bound)
+    hashes = np.empty(boxes.residual.size, np.uint64)
+    kernel.fingerprints(*entries, hashes)
     order = np.argsort(hashes)
-    leader = kernel.leaders(hashes, order, boxes.first, boxes.residual, boxes.lane, boxes.bound)
+    leader = np.empty(order.size, np.int64)
+    kernel.leaders(hashes, order, *entries, leader)
     kept = np.flatnonzero(leader == np.arange(leader.size))
     if kept.size == leader.size:
         return boxes
     by_leader = np.argsort(leader, kind="stable")
     counts = _sizes(boxes.subs)
-    ids = boxes.ids[kernel.elements(boxes.subs, by_leader)]
+    ids = boxes.ids[_elements(boxes.subs, by_leader)]
     per_leader = np.bincount(leader, weights=counts, minlength=leader.size)[kept]
-    picked = kernel.elements(boxes.first, kept)
+    picked = _elements(boxes.first, kept)
     return Boxes(
         _starts(_sizes(boxes.first)[kept]),
         _starts(per_leader.astype(np.int64)),
@@ -92,6 +97,13 @@ def _starts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
 def _sizes(starts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     signed = starts.astype(np.int64)
     return signed[1:] - signed[:-1]
+
+
+def _elements(starts: npt.NDArray[np.uint32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The element numbers of these rows of a ragged array, row after row."""
+    numbers = np.empty(kernel.elements_in(starts, rows), np.int64)
+    kernel.fill_elements(starts, rows, numbers)
+    return numbers
 
 
 class Arrangement(NamedTuple):
@@ -229,18 +241,22 @@ def paged_block(boxes: Boxes, cuts: Cuts, breathe: Breathe) -> Words:
     lines = at.LINE * (1 + sizes) + at.HEAD + sketches + -sketches % at.LINE
     np.cumsum(lines + counts.astype(np.int64) * at.ROW_WORDS, out=body[1:])
     block = _laid_out(boxes, cuts, plan, body, breathe)
-    filling.fill_pages(
-        block[int(block[at.PAGE]) :],
-        plan.entries,
-        *boxes,
-        cuts.start,
-        cuts.cut,
-        plan.boxes.reshape(-1, 4),
-        lanes,
-        dimensions,
-        counts,
-        sizes,
-    )
+    offset = int(block[at.PAGE])
+    for first in range(0, pages, PAGES_A_BREATH):
+        some = slice(first, first + PAGES_A_BREATH)
+        filling.fill_pages(
+            block[offset + int(body[first]) :],
+            plan.entries[at.SLOTS * some.start : at.SLOTS * some.stop],
+            *boxes,
+            cuts.start,
+            cuts.cut,
+            plan.boxes.reshape(-1, 4)[some],
+            lanes[some],
+            dimensions[some],
+            counts[some],
+            sizes[some],
+        )
+        breathe()
     return block
 
 
@@ -259,8 +275,8 @@ def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words, breathe:
     breathe()
     real = plan.entries >= 0
     chosen = plan.entries[real]
-    ids = boxes.ids[kernel.elements(boxes.subs, chosen)]
-    bounds = kernel.elements(boxes.first, chosen)
+    ids = boxes.ids[_elements(boxes.subs, chosen)]
+    bounds = _elements(boxes.first, chosen)
     cells = 1 << max(int(ids.size * 1.5) - 1, 1).bit_length()
     slots = np.zeros(cells, np.uint32)
     kernel.fill_slots(ids, slots)
@@ -269,7 +285,8 @@ def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words, breathe:
     entry[:, 1] = _starts(_spread(boxes.subs, chosen, real))
     entry[:-1, 2] = at.NO_RESIDUAL
     entry[:-1, 2][real] = boxes.residual[chosen]
-    bound = kernel.laid_bounds(bounds, boxes.lane, boxes.bound)
+    bound = np.empty((bounds.size, 3), np.uint64)
+    kernel.lay_bounds(bounds, boxes.lane, boxes.bound, bound)
     breathe()
     sections: dict[int, npt.NDArray[Any]] = {
         at.ENTRY: entry,

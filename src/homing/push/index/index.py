@@ -36,12 +36,13 @@ from homing.push.index.reader import (
     View,
     as_matrix,
     checked,
+    end_to_end,
     in_order,
     scan_all,
 )
 from homing.push.index.removal import MAX_ID, find, repeat
 from homing.push.index.stats import Stats, gathered
-from homing.push.index.tail import BOUNDS, ENTRIES, Tail, bounds_in
+from homing.push.index.tail import Spares, Tail, bounds_in
 from homing.push.values import Field, Value
 
 # One publication in this many is sampled for the planner.
@@ -52,6 +53,11 @@ REPLAN_EVERY = 8192
 BREATH = 0.0001
 # Unmerged tails that a snapshot copies under the lock, 130 kB each.
 TAILS_COPIED = 4
+# Tails that are paged in the midst of a larger merge: scanning them takes a publication a tenth of a
+# millisecond, paging them as long as it takes to fill as many. One such merge inside another is for
+# larger and larger blocks, of which there are few.
+TAILS_WAITING = 32
+MAX_MERGES = 4
 
 
 class Index:
@@ -61,6 +67,7 @@ class Index:
         """With `background` false no thread is started: call `maintain` yourself, or scan."""
         self._vocabulary = Vocabulary()
         self._tail = Tail()
+        self._spares = Spares()
         self._frozen: list[Tail] = []
         self._paged: list[Words] = []
         # All tails by number, and for each subscription in them its tail's number << 32 | entry:
@@ -70,7 +77,9 @@ class Index:
         self._recent: dict[int, int] = {}
         self._silent: set[int] = set()
         self._count = 0
-        self._removed: list[int] | None = None
+        # For each merge under way, what was removed since it began; and what they merge.
+        self._removals: list[list[int]] = []
+        self._busy: set[int] = set()
         self._lock = threading.Lock()
         self._merging = threading.Lock()
         self._local = threading.local()
@@ -80,7 +89,7 @@ class Index:
         self._vocabulary_then = 0
         self.publications = 0
         self.totals = np.zeros(at.COUNTERS, np.int64)
-        self._view = View.of([self._tail.words])
+        self._view = View.of([], [self._tail.words])
         self._work = threading.Event()
         self._never = threading.Event()
         self._closed = False
@@ -145,8 +154,9 @@ class Index:
             there = True
         else:
             there = bool(self._paged) and find(self._view, subscription, True) > 0
-        if there and self._removed is not None:
-            self._removed.append(subscription)
+        if there:
+            for removed in self._removals:
+                removed.append(subscription)
         if not there and subscription in self._silent:
             self._silent.discard(subscription)
             there = True
@@ -159,9 +169,9 @@ class Index:
             self._frozen.append(self._tail)
         else:
             del self._tails[self._numbered]
-        self._tail = Tail(max(entries, ENTRIES), max(bounds, BOUNDS))
+        self._tail = self._spares.take(entries, bounds)
         self._number(self._tail)
-        self._view = self._view.with_block(self._tail.words)
+        self._view = self._view.with_tail(self._tail.words)
         self._wake()
 
     def _number(self, tail: Tail) -> None:
@@ -169,8 +179,8 @@ class Index:
         self._tails[self._numbered] = tail
 
     def _show(self) -> None:
-        blocks = [*self._paged, *(frozen.words for frozen in self._frozen), self._tail.words]
-        self._view = View.of(blocks)
+        tails = [*(frozen.words for frozen in self._frozen), self._tail.words]
+        self._view = View.of(self._paged, tails)
 
     # --- publications ----------------------------------------------------------------------
 
@@ -217,17 +227,9 @@ class Index:
                 continue
             self._learn(lanes, matrix)
             parts.append(in_order(found, chunk, self._vocabulary.residuals))
-        if len(parts) == 1:
-            return parts[0]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        if parts:
-            np.cumsum(np.concatenate([np.diff(some) for some, _ in parts]), out=offsets[1:])
-        return offsets, np.concatenate([np.empty(0, np.uint64), *(ids for _, ids in parts)])
+        return end_to_end(parts, len(rows))
 
     def _matrix_of_rows(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Any, ...]:
-        lanes: list[int] = []
-        values: list[float] = []
-        ends: list[int] = []
         shapes = self._reader().shapes
         with self._lock:
             shaped = shapes.matrix(rows, self._vocabulary)
@@ -236,13 +238,7 @@ class Index:
             columns = columns_of(rows, self._vocabulary)
             if columns is not None:
                 return (self._view, *columns.matrix(self._vocabulary), self._vocabulary.lanes)
-            for row in rows:
-                some_lanes, some_values = self._vocabulary.row(row)
-                lanes += some_lanes
-                values += some_values
-                ends.append(len(lanes))
-            view, known = self._view, self._vocabulary.lanes
-        return (view, *as_matrix(lanes, values, ends), known)
+            return (self._view, *as_matrix(rows, self._vocabulary), self._vocabulary.lanes)
 
     def _matrix_of_columns(self, rows: Columns) -> tuple[Any, ...]:
         with self._lock:
@@ -300,24 +296,18 @@ class Index:
             while not self._closed:
                 self._work.wait()
                 self._work.clear()
-                self._maintain_all()
+                self._spares.refill()
+                while self.maintain() and not self._closed:
+                    self._spares.refill()
         finally:
             # Whatever ended it is told by the thread's own hook; the next change starts another.
             self._thread = None
-
-    def _maintain_all(self) -> None:
-        while not self._closed and self.maintain():
-            pass
 
     def maintain(self) -> bool:
         """One piece of upkeep, if any is due: page and merge what is new, or renew a stale plan."""
         compiled.load()
         with self._merging:
-            with self._lock:
-                frozen, paged = list(self._frozen), list(self._paged)
-            waiting = sum(len(old) for old in frozen)
-            sizes = [Size(int(b[at.SUBSCRIBERS]), int(b[at.DEADCOUNT])) for b in paged]
-            chosen = choose_merge(waiting, sizes)
+            frozen, paged, chosen = self._due()
             if chosen is None:
                 chosen = self._stale(paged)
                 if not chosen:
@@ -326,6 +316,28 @@ class Index:
             if self._vocabulary.size > 2 * self._vocabulary_then + 1024:
                 self._forget()
             return True
+
+    def _due(self) -> tuple[list[Tail], list[Words], list[int] | None]:
+        """What no merge is busy with: tails, paged blocks, and which of these to merge with those."""
+        with self._lock:
+            frozen = [old for old in self._frozen if id(old) not in self._busy]
+            paged = [block for block in self._paged if id(block) not in self._busy]
+        sizes = [Size(int(b[at.SUBSCRIBERS]), int(b[at.DEADCOUNT])) for b in paged]
+        return frozen, paged, choose_merge(sum(len(old) for old in frozen), sizes)
+
+    def _merge_between(self) -> None:
+        """Between the steps of a merge: a breath, and a smaller merge if many tails have come since.
+
+        A merge of a million takes seconds, in which a busy writer fills tails by the hundred, all of
+        them scanned by every publication.
+        """
+        self._breathe()
+        if self._background:
+            self._spares.refill()
+        if len(self._frozen) >= TAILS_WAITING and len(self._removals) < MAX_MERGES:
+            frozen, paged, chosen = self._due()
+            if len(frozen) >= TAILS_WAITING:
+                self._merge(frozen, [paged[i] for i in chosen or ()])
 
     def compact(self) -> None:
         """Merge everything into one block, planned for what was published lately."""
@@ -354,24 +366,29 @@ class Index:
         ]
 
     def _merge(self, frozen: list[Tail], paged: list[Words]) -> None:
-        build = build_module()
+        build, breathe = build_module(), self._merge_between
+        removed: list[int] = []
+        busy = {id(part) for part in (*frozen, *paged)}
         with self._lock:
-            self._removed = []
+            self._removals.append(removed)
+            self._busy |= busy
             lanes = self._vocabulary.lanes
         try:
             boxes = build.collect([*paged, *(old.words for old in frozen)])
-            self._breathe()
+            breathe()
             block: list[Words] = []
             if boxes.residual.size:
                 seen = self._sample.by_lane()
-                self._breathe()
-                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen, self._breathe)
-                block = [build.paged_block(boxes, cuts, self._breathe)]
-                drift = build.drift(block[0], seen, self._breathe)
+                breathe()
+                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen, breathe)
+                block = [build.paged_block(boxes, cuts, breathe)]
+                drift = build.drift(block[0], seen, breathe)
                 block[0].view(np.float64)[at.PLANNED] = drift
-            self._swap(frozen, paged, block)
+            self._swap(frozen, paged, block, removed)
         finally:
-            self._removed = None
+            with self._lock:
+                self._removals = [other for other in self._removals if other is not removed]
+                self._busy -= busy
 
     def _forget(self) -> None:
         """Drop what no subscription mentions any more.
@@ -395,18 +412,17 @@ class Index:
         """
         self._never.wait(BREATH)
 
-    def _swap(self, frozen: list[Tail], paged: list[Words], block: list[Words]) -> None:
+    def _swap(
+        self, frozen: list[Tail], paged: list[Words], block: list[Words], removed: list[int]
+    ) -> None:
         """Put the merged block in the place of its parts, without what was removed meanwhile."""
         view = View.of(block)
         repeated = 0
-        removed = self._removed
-        assert removed is not None
         # Most is repeated while the writer goes on; the lock is held for the last few only.
         while len(removed) - repeated > 256:
             repeated = repeat(view, removed, repeated)
         with self._lock:
             repeat(view, removed, repeated)
-            self._removed = None
             merged = {id(old) for old in frozen}
             numbers = {number: old for number, old in self._tails.items() if id(old) in merged}
             for number in numbers:
@@ -443,17 +459,8 @@ class Index:
             store.save(Path(path), moment, self._breathe)
 
     def _moment(self) -> store.Moment:
-        vocabulary = self._vocabulary
         tails = [tail.words.copy() for tail in (*self._frozen, self._tail) if len(tail)]
-        return store.Moment(
-            vocabulary,
-            len(vocabulary.register.texts),
-            list(vocabulary.residuals),
-            [store.Still.of(block) for block in self._paged],
-            tails,
-            set(self._silent),
-            self._count,
-        )
+        return store.Moment.of(self._vocabulary, self._paged, tails, self._silent, self._count)
 
     @classmethod
     def load(cls, path: str | Path, *, background: bool = True, verify: bool = True) -> Index:

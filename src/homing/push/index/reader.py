@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from homing.push.index import kernels as compiled
 from homing.push.index.blocks import Words
 from homing.push.index.kernels import Kernels
 from homing.push.index.kernels import layout as at
-from homing.push.index.lanes import Residual
+from homing.push.index.lanes import Residual, Vocabulary
 from homing.push.index.oracle import matches
 from homing.push.index.shapes import Rows, Shapes
 from homing.push.values import Value
@@ -36,20 +36,27 @@ _MATCHES, _PENDING = at.MATCHES, at.PENDING
 
 
 class View(NamedTuple):
-    """The blocks at one moment; the table holds their addresses, the tuple keeps them alive."""
+    """The blocks at one moment; the table holds their addresses, the tuple keeps them alive.
+
+    The paged ones are in front, with a table of their own: whoever looks for an id has nothing to do
+    with the tails, of which there may be hundreds while a large merge is under way.
+    """
 
     blocks: tuple[Words, ...]
     table: npt.NDArray[np.uint64]
+    paged: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, blocks: Sequence[Words]) -> View:
+    def of(cls, paged: Sequence[Words], tails: Sequence[Words] = ()) -> View:
+        blocks = (*paged, *tails)
         pairs = [number for block in blocks for number in (block.ctypes.data, block.size)]
-        return cls(tuple(blocks), np.array(pairs, np.uint64))
+        table = np.array(pairs, np.uint64)
+        return cls(blocks, table, table[: 2 * len(paged)])
 
-    def with_block(self, block: Words) -> View:
+    def with_tail(self, block: Words) -> View:
         """One more block."""
         pair = np.array([block.ctypes.data, block.size], np.uint64)
-        return View((*self.blocks, block), np.concatenate([self.table, pair]))
+        return View((*self.blocks, block), np.concatenate([self.table, pair]), self.paged)
 
 
 class Found(NamedTuple):
@@ -167,6 +174,16 @@ def in_order(
     return offsets, sorted_ids
 
 
+def end_to_end(parts: Sequence[tuple[Offsets, Ids]], count: int) -> tuple[Offsets, Ids]:
+    """The answers to one part of `count` publications after the other as one answer."""
+    if len(parts) == 1:
+        return parts[0]
+    offsets = np.zeros(count + 1, np.int64)
+    if parts:
+        np.cumsum(np.concatenate([np.diff(some) for some, _ in parts]), out=offsets[1:])
+    return offsets, np.concatenate([np.empty(0, np.uint64), *(ids for _, ids in parts)])
+
+
 def checked(
     pending: Pending, rows: Sequence[Mapping[str, Value]], residuals: Mapping[int, Residual]
 ) -> Pending:
@@ -214,14 +231,22 @@ def scan_all(
 
 
 def as_matrix(
-    lanes: Sequence[int], values: Sequence[float], ends: Sequence[int]
+    rows: Iterable[Mapping[str, Value]], vocabulary: Vocabulary
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """Sparse rows, one after the other, as the columns of lanes that any of them has."""
+    """Publications that have little in common, row by row, as the columns of lanes that any of them has."""
+    lanes: list[int] = []
+    values: list[float] = []
+    ends: list[int] = []
+    for row in rows:
+        some_lanes, some_values = vocabulary.row(row)
+        lanes += some_lanes
+        values += some_values
+        ends.append(len(lanes))
     all_lanes = np.array(lanes, np.int32)
     distinct, column = np.unique(all_lanes, return_inverse=True)
     matrix = np.full((len(ends), at.NONE + 1 + distinct.size), nan)
     matrix[:, at.ALWAYS] = 0.0
     if lanes:
-        row = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-        matrix[row, column + at.NONE + 1] = values
+        whose = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+        matrix[whose, column + at.NONE + 1] = values
     return distinct.astype(np.int32), matrix

@@ -8,7 +8,6 @@ import numpy as np
 
 from homing.push.index import kernels as compiled
 from homing.push.index.blocks import bury, dead_of, ids_of
-from homing.push.index.kernels import layout as at
 from homing.push.index.reader import View
 
 MAX_ID = 2**64 - 1
@@ -20,12 +19,10 @@ def find(view: View, subscription: int, kill: bool) -> int:
         return 0
     kernels = compiled.ready()
     if kernels is not None:
-        found: int = kernels.build.find(view.table, subscription, kill)
+        found: int = kernels.build.find(view.paged, subscription, kill)
         return found
     found = 0
-    for block in view.blocks:
-        if block[at.PAGES] == 0:
-            continue
+    for block in view.blocks[: view.paged.size // 2]:
         here = np.flatnonzero((ids_of(block) == subscription) & (dead_of(block) == 0))
         found += here.size
         if kill:
@@ -36,5 +33,5 @@ def find(view: View, subscription: int, kill: bool) -> int:
 def repeat(view: View, removed: Sequence[int], done: int) -> int:
     """Kill what was removed since the first `done` were; returns how many are done then."""
     some = np.array(removed[done:], np.uint64)
-    compiled.load().build.kill_all(view.table, some)
+    compiled.load().build.kill_all(view.paged, some)
     return done + some.size

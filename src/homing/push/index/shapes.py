@@ -9,18 +9,19 @@ breaks the pattern, say with a string where numbers were, goes the slow way agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from math import hypot, nan
 from operator import itemgetter
-from struct import Struct, pack
-from struct import error as StructError
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from homing.push.index import kernels as compiled
 from homing.push.index.kernels.layout import ALWAYS, NONE
 from homing.push.index.lanes import NO_LANE, OTHER_TOKEN, Attribute, Vocabulary
+from homing.push.index.packing import Pattern
 from homing.push.values import Value
 
 # Shapes that a thread keeps; with more kinds of publications than this they come and go.
@@ -67,31 +68,21 @@ class Rows(NamedTuple):
         return cls.of(lanes, row, np.empty((1, width), np.uint16))
 
 
-class Kind(NamedTuple):
-    """Attributes of one kind: their names, the types that they mostly have, and those they may."""
-
-    names: tuple[str, ...]
-    usual: list[type]
-    allowed: frozenset[type]
-
-    def pick(self, rows: Sequence[Mapping[str, Value]]) -> list[Any] | None:
-        """Their values, row after row; None if some are of another kind."""
-        if not self.names:
-            return []
-        each = map(itemgetter(*self.names), rows)
-        values = [*(chain.from_iterable(each) if len(self.names) > 1 else each)]
-        if [*map(type, values)] == self.usual * len(rows) or self.allowed.issuperset(
-            map(type, values)
-        ):
-            return values
-        return None
-
-
 class Shape:
     """Where the values of publications with certain attribute names go."""
 
     __slots__ = (
-        *("_booleans", "_buffer", "_kinds", "_numbers", "_pack", "_texts", "_types"),
+        *(
+            "_booleans",
+            "_buffer",
+            "_kinds",
+            "_names",
+            "_numbers",
+            "_pack",
+            "_pattern",
+            "_texts",
+            "_types",
+        ),
         "row",
     )
 
@@ -112,39 +103,18 @@ class Shape:
         self._booleans = _picker(booleans, names) if booleans else None
         self._texts = _picker(texts, names)
         self._types = [*map(type, like.values())]
-        self._kinds = (
-            Kind(tuple(numbers), [type(like[name]) for name in numbers], _NUMBERS),
-            Kind(tuple(booleans), [bool] * len(booleans), _BOOLEANS),
-            Kind(tuple(texts), [str] * len(texts), _TEXTS),
-        )
+        self._names = names
+        self._kinds = (tuple(numbers), tuple(booleans), tuple(texts))
+        self._pattern: Pattern | None = None
 
     def matrix(
-        self, rows: Sequence[Mapping[str, Value]], tokens: Mapping[str, int]
+        self, rows: Sequence[Mapping[str, Value]], tokens: Mapping[str, int], kernel: Any
     ) -> npt.NDArray[np.float64] | None:
-        """A row of values for each publication, all of these names; None if kinds differ."""
-        numbers, booleans, texts = (kind.pick(rows) for kind in self._kinds)
-        if numbers is None or booleans is None or texts is None:
-            return None
-        try:
-            packed = np.frombuffer(pack(f"={len(numbers)}d", *numbers))
-        except StructError:  # an integer beyond all floats
-            return None
-        if not np.abs(packed).max(initial=0.0) < SAFE:
-            return None
-        found = map(tokens.get, texts, _OTHERS)
-        # 1 is the value on the lanes behind these, which the names alone decide.
-        matrix = np.ones((len(rows), self.row.values.shape[1]))
-        matrix[:, ALWAYS], matrix[:, NONE] = 0.0, nan
-        at = NONE + 1
-        for values in (
-            packed,
-            np.fromiter(booleans, np.float64, len(booleans)),
-            np.fromiter(found, np.float64, len(texts)),
-        ):
-            width = values.size // len(rows)
-            matrix[:, at : at + width] = values.reshape(len(rows), width)
-            at += width
-        return matrix
+        """A row of values for each publication; None if names or kinds differ."""
+        if self._pattern is None:
+            width = self.row.values.shape[1]
+            self._pattern = Pattern(self._names, self._kinds, width, kernel)
+        return self._pattern.matrix(rows, tokens, kernel)
 
     def takes(self, attributes: Mapping[str, Value], tokens: Mapping[str, int]) -> bool:
         """Put the values in place; False if they are not of the kinds that this shape is for."""
@@ -205,17 +175,19 @@ class Shapes:
         self, rows: Sequence[Mapping[str, Value]], vocabulary: Vocabulary
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]] | None:
         """Publications that are all of one shape: their lanes, and a row of values each."""
+        kernels = compiled.ready()
         names = tuple(rows[0])
-        # All names, also those that nobody asked for in this shape: somebody may ask for another's.
-        if not all(map(names.__eq__, map(tuple, rows))):
+        if kernels is None or not names:
             return None
         self._keep_up(vocabulary)
         shape = self._shapes.get(names)
         if shape is None:
             shape = shape_of(rows[0], vocabulary)  # many at once are worth one
             self._keep(names, shape)
-        matrix = None if shape is None else shape.matrix(rows, vocabulary.register.numbers)
-        return None if shape is None or matrix is None else (shape.row.lanes, matrix)
+        if shape is None:
+            return None
+        matrix = shape.matrix(rows, vocabulary.register.numbers, kernels.rows)
+        return None if matrix is None else (shape.row.lanes, matrix)
 
     def _keep_up(self, vocabulary: Vocabulary) -> None:
         if self._lanes_changed != vocabulary.lanes_changed:

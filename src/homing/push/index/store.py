@@ -87,6 +87,26 @@ class Moment(NamedTuple):
     silent: set[int]
     subscriptions: int
 
+    @classmethod
+    def of(
+        cls,
+        vocabulary: Vocabulary,
+        paged: Iterable[Words],
+        tails: Sequence[Words],
+        silent: set[int],
+        subscriptions: int,
+    ) -> Moment:
+        """What is there now; the tails must be copies."""
+        return cls(
+            vocabulary,
+            len(vocabulary.register.texts),
+            list(vocabulary.residuals),
+            [Still.of(block) for block in paged],
+            tails,
+            set(silent),
+            subscriptions,
+        )
+
 
 def save(path: Path, moment: Moment, breathe: Callable[[], object]) -> None:
     """Write a snapshot beside the old one, then put it in its place in one step.

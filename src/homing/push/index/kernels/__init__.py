@@ -23,6 +23,7 @@ class Kernels(NamedTuple):
     match: Any
     build: Any
     pages: Any
+    rows: Any
 
 
 # Seconds in which a new index may answer its first publications before the imports and the compiler

@@ -26,7 +26,6 @@ from homing.push.index.kernels.layout import (
     MAX_DIMENSIONS,
     PAGE,
     PAGEAT,
-    PAGES,
     PLAIN,
     ROW_WORDS,
     SLOT,
@@ -57,33 +56,36 @@ def tells_nothing(lane):
     return lane == ALWAYS or lane & EXCLUDE != 0
 
 
-# numpy does these three too, but keeps the interpreter to itself for as long as they take.
-@kernel("i8[::1](u4[::1],i8[::1])")
-def elements(starts, rows):
-    """The element numbers of these rows of a ragged array, row after row."""
+# numpy does these too, but keeps the interpreter to itself for as long as they take. What they fill
+# comes from numpy, which asks for huge pages: others take five times as long to fill and twenty to free.
+@kernel("i8(u4[::1],i8[::1])")
+def elements_in(starts, rows):
+    """How many elements these rows of a ragged array have."""
     total = 0
     for row in rows:
         total += np.int64(starts[row + 1]) - np.int64(starts[row])
-    numbers = np.empty(total, np.int64)
+    return total
+
+
+@kernel("void(u4[::1],i8[::1],i8[::1])")
+def fill_elements(starts, rows, numbers):
+    """The element numbers of these rows, row after row."""
     n = 0
     for row in rows:
         for i in range(np.int64(starts[row]), np.int64(starts[row + 1])):
             numbers[n] = i
             n += 1
-    return numbers
 
 
-@kernel("u8[:,::1](i8[::1],u4[::1],f8[::1])")
-def laid_bounds(picked, lane, bound):
+@kernel("void(i8[::1],u4[::1],f8[::1],u8[:,::1])")
+def lay_bounds(picked, lane, bound, rows):
     """The BOUND section: lane, low and high of the picked bounds."""
     bits = bound.view(np.uint64)
-    rows = np.empty((picked.size, 3), np.uint64)
     for k in range(picked.size):
         i = picked[k]
         rows[k, 0] = lane[i]
         rows[k, 1] = bits[2 * i]
         rows[k, 2] = bits[2 * i + 1]
-    return rows
 
 
 @kernel("void(u1[::1],u1[::1])")
@@ -148,11 +150,10 @@ def gather(block, used, first, subs, residual, lane, bound, ids):
     used[0], used[1], used[2] = n, b, s
 
 
-@kernel("u8[::1](u4[::1],u4[::1],u4[::1],f8[::1])")
-def fingerprints(first, residual, lane, bound):
+@kernel("void(u4[::1],u4[::1],u4[::1],f8[::1],u8[::1])")
+def fingerprints(first, residual, lane, bound, hashes):
     """A hash of every entry's bounds and residual."""
     bits = bound.view(np.uint64)
-    hashes = np.empty(residual.size, np.uint64)
     for e in range(residual.size):
         h = np.uint64(residual[e]) + HASH_SEED
         for i in range(np.int64(first[e]), np.int64(first[e + 1])):
@@ -160,7 +161,6 @@ def fingerprints(first, residual, lane, bound):
             h = mix(h + bits[2 * i])
             h = mix(h + bits[2 * i + 1])
         hashes[e] = h
-    return hashes
 
 
 @kernel("b1(i8,i8,u4[::1],u4[::1],u4[::1],u8[::1])")
@@ -178,11 +178,10 @@ def same(e, f, first, residual, lane, bits):
     return True
 
 
-@kernel("i8[::1](u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],f8[::1])")
-def leaders(hashes, order, first, residual, lane, bound):
+@kernel("void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],f8[::1],i8[::1])")
+def leaders(hashes, order, first, residual, lane, bound, leader):
     """For each entry the one it duplicates (itself, mostly), given the order of the hashes."""
     bits = bound.view(np.uint64)
-    leader = np.empty(order.size, np.int64)
     for k in range(order.size):
         e = order[k]
         leader[e] = e
@@ -190,7 +189,6 @@ def leaders(hashes, order, first, residual, lane, bound):
             f = leader[order[k - 1]]
             if same(e, f, first, residual, lane, bits):
                 leader[e] = f
-    return leader
 
 
 @kernel("void(u4[::1],u4[::1],f8[::1],u4[::1],f8[::1],f8[::1],u2[:,::1],i4[:,::1],f8[::1])")
@@ -298,16 +296,13 @@ def bury(block, p):
 
 @kernel()
 def found(table, subscription, kill):
-    """How many living boxes a subscription has in the paged blocks; with `kill` they die."""
+    """How many living boxes a subscription has in these paged blocks; with `kill` they die."""
     for i in range(table.size // 2):
         block = block_at(table, i)
-        if block[PAGES]:
-            fetch(block, block[SLOT] + ((mix(subscription) & block[HASHMASK]) >> np.uint64(1)))
+        fetch(block, block[SLOT] + ((mix(subscription) & block[HASHMASK]) >> np.uint64(1)))
     count = 0
     for i in range(table.size // 2):
         block = block_at(table, i)
-        if block[PAGES] == 0:
-            continue
         slots = block[np.int64(block[SLOT]) :].view(np.uint32)
         dead = block[np.int64(block[DEAD]) :].view(np.uint8)
         mask = block[HASHMASK]

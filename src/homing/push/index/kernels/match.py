@@ -17,6 +17,7 @@ from homing.push.index.kernels.codes import encode, encode_one
 from homing.push.index.kernels.exact import Answer, Batch, Work, verify
 from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
+    ALWAYS,
     BOX,
     BUCKETS,
     CANDIDATES,
@@ -65,12 +66,15 @@ from homing.push.index.kernels.machine import (
     pointer,
 )
 from homing.push.index.kernels.sweep import (
+    NEVER,
     PAIR,
+    RECODED,
     room_to_turn,
     sort_events,
     sweep,
     turn,
     turning_price,
+    unlike,
 )
 
 U0, U1, U2, U3, U4, U8, U32, U48 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 8, 32, 48))
@@ -266,53 +270,87 @@ def match_one(block, batch, work, answer):
 
 
 @kernel()
+def concerned(block, batch, order, start, page, b):
+    """How many publications a page concerns: those inside of its box."""
+    block16 = block.view(np.uint16)
+    box = 4 * np.int64(block[BOX]) + 4 * page
+    first, last = start[np.int64(block16[box])], start[np.int64(block16[box + 1]) + 1]
+    if b == ALWAYS:
+        return np.int64(last - first)
+    low, high = block16[box + 2], block16[box + 3]
+    n = 0
+    for i in range(first, last):
+        code = batch.codes[order[i], b]
+        n += (low <= code) & (code <= high)
+    return n
+
+
+@kernel()
+def gains(block, batch, order, start, strip, end, pairs):
+    """What sweeping the pages of these strips would gain, in entries swept; counts each page's pairs."""
+    gained = 0
+    while strip < end:
+        b = batch.column[np.int64(block[strip + 3])]
+        for page in range(np.int64(block[strip + 4]), np.int64(block[strip + STRIP_WORDS + 4])):
+            pairs[page] = concerned(block, batch, order, start, page, b)
+            gained += max(PAIR * pairs[page] - SLOTS, 0)
+        strip += STRIP_WORDS
+    return gained
+
+
+@kernel()
+def listed(block, batch, order, start, page, b, work, n):
+    """Append the (page, publication) pairs of one page; returns how many there are then."""
+    pages, hits = work.pages, work.hits
+    block16 = block.view(np.uint16)
+    box = 4 * np.int64(block[BOX]) + 4 * page
+    low, high = block16[box + 2], block16[box + 3]
+    for i in range(start[np.int64(block16[box])], start[np.int64(block16[box + 1]) + 1]):
+        code = batch.codes[order[i], b]
+        pages[n] = page
+        hits[n] = order[i]
+        n += (low <= code) & (code <= high)
+    return n
+
+
+@kernel()
 def match_many(block, batch, work, answer):
     """A batch against one paged block: each page is fetched once, for all it concerns.
 
-    Pages that concern many are swept, once their strip's lane has so many of them that turning the
+    Pages that concern many are swept, if their strips' lane has so many of them that turning the
     batch round pays.
     """
-    codes, column, pages, hits = batch.codes, batch.column, work.pages, work.hits
-    block16 = block.view(np.uint16)
-    box_at = 4 * np.int64(block[BOX])
+    events = batch.codes.shape[0]
     strip = np.int64(block[STRIP])
-    price = turning_price(codes)
+    last = strip + STRIP_WORDS * np.int64(block[STRIPS])
+    price = turning_price(batch.codes)
     turned = room_to_turn(block, batch, price)
     order, start = turned.order, turned.start
-    sorted_by = np.int64(-1)
-    gained = 0
+    pairs = np.zeros(np.int64(block[PAGES]), np.int32)
     n = asked = 0
-    for _ in range(np.int64(block[STRIPS])):
-        a = np.int64(block[strip])
-        if a != sorted_by:
-            sort_events(codes, column[a], order, start)
-            sorted_by, gained = a, 0
-        b = column[np.int64(block[strip + 3])]
-        for page in range(np.int64(block[strip + 4]), np.int64(block[strip + STRIP_WORDS + 4])):
-            if n + codes.shape[0] > pages.size:
-                verify(block, batch, work, asked, answer)
-                finish(block, batch, work, n, answer)
-                n = asked = 0
-            before = n
-            box = box_at + 4 * page
-            low, high = block16[box + 2], block16[box + 3]
-            for i in range(start[np.int64(block16[box])], start[np.int64(block16[box + 1]) + 1]):
-                event = order[i]
-                code = codes[event, b]
-                pages[n] = page
-                hits[n] = event
-                n += (low <= code) & (code <= high)
-            gain = PAIR * (n - before) - SLOTS
-            if gain > 0:
-                if gained <= price < gained + gain:
-                    turn(turned)
-                gained += gain
-                if gained > price:
-                    answer.counters[PAGES_VISITED] += n - before
+    while strip < last:
+        end = strip
+        while end < last and block[end] == block[strip]:
+            end += STRIP_WORDS
+        sort_events(batch.codes, batch.column[np.int64(block[strip])], order, start)
+        swept = price < NEVER and gains(block, batch, order, start, strip, end, pairs) > price
+        if swept:
+            turn(turned)
+        while strip < end:
+            b = batch.column[np.int64(block[strip + 3])]
+            for page in range(np.int64(block[strip + 4]), np.int64(block[strip + STRIP_WORDS + 4])):
+                if n + events > work.pages.size:
+                    verify(block, batch, work, asked, answer)
+                    finish(block, batch, work, n, answer)
+                    n = asked = 0
+                gain = PAIR * pairs[page] - SLOTS if swept else 0
+                if gain > 0 and gain > events * unlike(block, batch, page, turned) // RECODED:
+                    answer.counters[PAGES_VISITED] += pairs[page]
                     answer.counters[SWEPT] += 1
                     asked = sweep(block, batch, turned, page, work, asked, answer)
-                    n = before
-        strip += STRIP_WORDS
+                else:
+                    n = listed(block, batch, order, start, page, b, work, n)
+            strip += STRIP_WORDS
     verify(block, batch, work, asked, answer)
     finish(block, batch, work, n, answer)
 

@@ -59,6 +59,8 @@ WINDOWS = MOST // 64 // WINDOW + 1
 SIDE = AHEAD * WINDOWS
 # What one (page, publication) pair costs, in entries swept.
 PAIR = 6
+# Publications that get their code in another dimension in the time of one entry swept.
+RECODED = 11
 NEVER = 1 << 62
 U0, U1, U2, U3, U4, U5, U6, U7, U32 = (np.uint64(n) for n in (0, 1, 2, 3, 4, 5, 6, 7, 32))
 U_WINDOW, U_WIDE, U_LINE, U_SLOT_BITS = (np.uint64(n) for n in (WINDOW, WIDE, LINE, SLOT_BITS))
@@ -117,8 +119,19 @@ def room_to_turn(block, batch, price):
     )
     if columns:
         terrace(block, batch, turned)
+        mask(turned.bits)
         place_rows(turned.row_at, EVERY, ALWAYS)
     return turned
+
+
+@kernel()
+def mask(bits):
+    """For each number of bits in a window, so many of the lowest."""
+    bits[:WINDOW] = U0
+    for k in range(64 * WINDOW):
+        for at in range(WINDOW * k, WINDOW * (k + 1)):
+            bits[at + WINDOW] = bits[at]
+        bits[WINDOW * (k + 1) + (k >> 6)] |= U1 << np.uint64(k & 63)
 
 
 @kernel()
@@ -158,11 +171,7 @@ def terrace(block, batch, turned):
 def turn(turned):
     """Every lane's bitmaps, in the order at hand."""
     bits, order, terraces = turned.bits, turned.order, turned.terraces
-    bits[:] = U0
-    for k in range(64 * WINDOW):
-        for at in range(WINDOW * k, WINDOW * (k + 1)):
-            bits[at + WINDOW] = bits[at]
-        bits[WINDOW * (k + 1) + (k >> 6)] |= U1 << np.uint64(k & 63)
+    bits[MASKS:] = U0
     count = np.uint64(turned.start[-1])
     for c in range(terraces.shape[0]):
         mine = terraces[c]
@@ -191,6 +200,17 @@ def place_rows(row_at, dimension, column):
     """Where the rows of a page's dimension are."""
     for row in range(TERRACES + 1):
         row_at[dimension * (TERRACES + 1) + row] = MASKS + column * LANE_WORDS + row * WIDE
+
+
+@kernel()
+def unlike(block, batch, page, turned):
+    """How many of the page's dimensions show another column than it has there."""
+    head = block[PAGE] + block[block[PAGEAT] + np.uint64(page)] + U_LINE
+    count = 0
+    for d in range(np.int64(block[head] & LOW_HALF)):
+        lane = block[head + U1 + np.uint64(d)] & LOW_HALF
+        count += turned.shown[d] != np.int64(batch.column[lane])
+    return count
 
 
 @kernel()
