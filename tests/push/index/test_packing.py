@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from types import MappingProxyType
 
 import numpy as np
@@ -95,7 +96,7 @@ def test_what_is_in_no_dictionary_or_cannot_be_written_goes_the_slow_way() -> No
     good: dict[str, Value] = {"x": 1, "t": "a"}
     assert shapes.matrix([good, good], vocabulary) is not None
     assert shapes.matrix([good, MappingProxyType(good)], vocabulary) is None
-    for odd in ("\ud800", 2**70, object(), np.float32(1), None, [1], b"a"):
+    for odd in ("\ud800", 2**70, object(), np.float32(1), None, [1], b"a", date(2026, 1, 1)):
         for name in ("x", "t"):
             assert shapes.matrix([good, {**good, name: odd}], vocabulary) is None  # type: ignore[dict-item]
     assert shapes.matrix([{}, {}], vocabulary) is None

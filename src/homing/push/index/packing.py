@@ -55,11 +55,7 @@ class Pattern:
         """A row of values for each publication; None if some are of another shape."""
         try:
             packed = _pack(rows)
-        except (
-            TypeError,
-            ValueError,
-            OverflowError,
-        ):  # whatever that is, it is not in dictionaries
+        except (TypeError, ValueError, OverflowError):  # no publications, whatever that is
             return None
         count, texts = len(rows), len(self._texts)
         # 1 is the value on the lanes behind all others, which the names alone decide.
@@ -76,6 +72,8 @@ class Pattern:
         if texts:
             names, firsts = self._texts, spans[:distinct, 2].tolist()
             found: list[Any] = [rows[first // texts][names[first % texts]] for first in firsts]
+            if not {str}.issuperset(map(type, found)):  # a date is written as a text too
+                return None
             known = np.fromiter(map(tokens.get, found, _OTHERS), np.float64, distinct)
             matrix[:, self._texts_at : self._texts_at + texts] = known[numbers]
         return matrix
