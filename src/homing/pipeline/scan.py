@@ -1,7 +1,7 @@
 """The kernel that reads publications' attributes from texts that are spelled alike.
 
-Compiled when it is imported, or fetched from numba's cache: this file stands alone, so that numba's
-own key for it is right.
+Compiled when it is imported, or fetched from the index's cache of kernels: this file stands alone, so that
+numba's own key for it is right.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs

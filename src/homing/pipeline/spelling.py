@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from homing.pipeline.parsing import all_attributes_of, attributes_of
 from homing.push.index import Index
+from homing.push.index.kernels import fetch
 from homing.push.subscription import MAX_STRING, Attributes
 
 # Texts that a spelling must be worth, of those that are left: fewer are decoded sooner than tried.
@@ -35,7 +35,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|true|false|-?\d[\d.eE+-]*')
 @cache
 def kernel() -> Any:
     """homing.pipeline.scan, imported late: numba comes with it, and where nobody did so yet a compiler."""
-    return import_module("homing.pipeline.scan")
+    return fetch("homing.pipeline.scan")
 
 
 class Spelling(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -45,8 +46,15 @@ def load() -> Kernels:
     global _loaded
     with _lock:
         if _loaded is None:
-            _loaded = _import_cached()
+            _loaded = Kernels(*_import_cached(f"{__name__}.{name}" for name in Kernels._fields))
         return _loaded
+
+
+def fetch(module: str) -> Any:
+    """Kernels that somebody else has, from the same cache: a module that imports no other kernels."""
+    with _lock:
+        (found,) = _import_cached((module,))
+        return found
 
 
 def load_in_background() -> None:
@@ -59,12 +67,12 @@ def load_in_background() -> None:
         _thread.start()
 
 
-def _import_cached() -> Kernels:
+def _import_cached(modules: Iterable[str]) -> list[Any]:
     numba = import_module("numba")
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_cache_directory())
     try:
-        return Kernels(*(import_module(f"{__name__}.{name}") for name in Kernels._fields))
+        return [import_module(module) for module in modules]
     finally:
         numba.config.CACHE_DIR = before
 
