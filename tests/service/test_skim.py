@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from homing.node.zmtp import ZmtpLink
 from homing.testing import RecordingLink
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import command, pack
@@ -197,9 +198,8 @@ def test_where_an_error_is_in_the_stream_counts_what_was_skimmed() -> None:
 
 
 def _offset(wire: Wire) -> int:
-    reader = wire.link._reader
-    assert reader is not None
-    return reader.offset
+    assert isinstance(wire.link, ZmtpLink)
+    return wire.link.connection.reader.offset
 
 
 def test_a_link_that_is_no_worker_s_any_more_is_not_skimmed() -> None:

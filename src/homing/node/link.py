@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from homing.node.plug import Codec, Deliver, Plug
     from homing.node.turn import Turn
     from homing.node.volley import OneByOne, Volley
-    from homing.wire.reader import ImageReader
 
 # uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
 FLOOD_BYTES: Final = 256_000
@@ -55,7 +54,6 @@ class StreamLink(Link):
         "_plug",
         "_put_off",
         "_queued",
-        "_reader",
         "_transport",
         "_turn",
         "_write",
@@ -92,7 +90,6 @@ class StreamLink(Link):
         self._held: list[bytes] | None = None  # only a stuck peer has one: most never are
         self._pauses = 0
         self._encode: Callable[[bytes], bytes] | None = None
-        self._reader: ImageReader | None = None  # where messages stand in the bytes as they come
 
     def __repr__(self) -> str:
         return f"<{self.plug} {self.peer.hex() or 'unnamed'} {self.user}>"
@@ -167,15 +164,10 @@ class StreamLink(Link):
         if self.over:
             return
         self.heard = now = self._now()
-        skim, reader = self.skim, self._reader
         try:
-            if skim is not None and reader is not None and len(data) <= reader.skimmable:
-                at = skim(data, now)
-                reader.offset += at
-                if at < len(data):
-                    self._decode(data[at:], now)
-            else:
-                self._decode(data, now)
+            at = 0 if self.skim is None else self.skimmed(data, now)
+            if at < len(data):
+                self._decode(data[at:] if at else data, now)
         except HomingError as error:
             self._refuse(error)
         except Exception:
@@ -185,6 +177,10 @@ class StreamLink(Link):
             self._wait_for_disk()
         if len(data) >= FLOOD_BYTES and self._plug.bounds.breathe:
             self._breathe()
+
+    def skimmed(self, data: bytes, now: float) -> int:
+        """How much of a chunk the role has taken as it stands: nothing, but on links that can tell."""
+        return 0
 
     def _decode(self, data: bytes, now: float) -> None:
         messages = self.codec.receive(data)

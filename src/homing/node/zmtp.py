@@ -18,6 +18,7 @@ from homing.node.plug import Bounds, Codec, Plug
 from homing.ports import Link, Role
 from homing.wire.frames import head
 from homing.wire.mechanisms import Mechanism
+from homing.wire.reader import ImageReader
 from homing.wire.zmtp import LIMITS, NULL, Connection, Limits
 
 if TYPE_CHECKING:
@@ -101,7 +102,11 @@ class ZmtpPlug(Plug):
 class ZmtpLink(StreamLink):
     """A link that can seal what it sends, and ask a silent peer whether it lives."""
 
-    __slots__ = ()
+    __slots__ = ("_reader",)
+
+    def __init__(self, host: Host, plug: Plug, dial: Dial | None) -> None:
+        super().__init__(host, plug, dial)
+        self._reader: ImageReader | None = None  # where messages stand in the bytes as they come
 
     @property
     def connection(self) -> Connection:
@@ -125,6 +130,14 @@ class ZmtpLink(StreamLink):
             self._encode = self.connection.encode
         else:
             self._reader = self.connection.reader
+
+    def skimmed(self, data: bytes, now: float) -> int:
+        skim, reader = self.skim, self._reader
+        if skim is None or reader is None or len(data) > reader.skimmable:
+            return 0
+        at = skim(data, now)
+        reader.offset += at
+        return at
 
     def limit(self) -> float:
         silence, ttl = self._plug.bounds.silence, self.connection.peer_ttl

@@ -84,7 +84,8 @@ class Moves:
 
     def claim(self, session: Session, now: float) -> None:
         """A client was let in: nothing new is sent before its session is all here."""
-        session.fetched = session.move is not None
+        fetched = session.store.fetched
+        (fetched.discard if session.move is None else fetched.add)(session.client)
         self._stay(session)
         links = self._dispatchers()
         if not links:
@@ -134,7 +135,7 @@ class Moves:
             reason = "gone no such session" if session is None else "queue-full too many come"
             link.send(relay.Nak(change.message_id, reason, connector.node).encode())
             return
-        session.fetched = True
+        session.store.fetched.add(session.client)
         fields = session.subscriptions.get(name, change.fields)
         try:
             ours = connector.subscribe(session, name, parse_fields(fields), now)
@@ -174,7 +175,7 @@ class Moves:
         if link is not None:
             claiming.links.discard(link)
         else:
-            claiming.session.fetched = True  # somebody who does not answer may have it
+            self._connector.store.fetched.add(claiming.session.client)  # the silent one may have it
         if link is None or not claiming.links:
             self._answered(claiming.session, now)
 
@@ -188,7 +189,7 @@ class Moves:
         """A dispatcher is gone: it will answer no claims."""
         for claiming in list(self._claims.values()):
             if link in claiming.links:
-                claiming.session.fetched = True
+                self._connector.store.fetched.add(claiming.session.client)
                 claiming.links.discard(link)
             if not claiming.links:
                 self._answered(claiming.session, now)
@@ -323,6 +324,7 @@ class Moves:
 
     def forget(self, session: Session) -> None:
         """The session is over."""
+        session.store.fetched.discard(session.client)
         self._stay(session)
         self._unclaim(session)
 

@@ -57,12 +57,14 @@ class Limits(NamedTuple):
 class Store:
     """What all sessions of a connector keep together: the limits, and how much it is."""
 
-    __slots__ = ("cohorts", "held", "limits")
+    __slots__ = ("cohorts", "fetched", "held", "limits")
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.held = 0
         self.cohorts: Popular[Cohort] = Popular()  # gone when a session of one must be asked again
+        # Durable clients that were at another connector before they came, or may have been.
+        self.fetched: set[bytes] = set()
 
     @property
     def full(self) -> bool:
@@ -133,7 +135,6 @@ class Session:
         "client",
         "durable",
         "early",
-        "fetched",
         "held",
         "in_cohort",
         "left_at",
@@ -170,7 +171,6 @@ class Session:
         # What its former connector sends, kept apart to be sent first; None: no move is awaited.
         self.early: dict[bytes, Shared] | None = None
         self.move: Move | None = None  # where it is going
-        self.fetched = False  # it was at another connector when its client came, or may have been
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
         self.held = 0  # bytes of all
         self._dropped = 0
@@ -365,7 +365,8 @@ class Session:
             return True
         if not self.durable:
             return False
-        return -self.fetched < self.stamp // 1_000_000 - id_time(message_id) < OLD_SECONDS
+        fetched = self.client in self.store.fetched
+        return -fetched < self.stamp // 1_000_000 - id_time(message_id) < OLD_SECONDS
 
     def _push(self, link: Link, shared: Shared) -> bool:
         """Send one publication, after the gap before it; whether it was part of a replay."""
