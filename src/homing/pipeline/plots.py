@@ -98,7 +98,8 @@ def _levels(low: float, high: float, logarithmic: bool) -> list[str]:
         found.append(
             f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="currentColor" opacity=".15"/>'
         )
-        found.append(_text(LEFT - 6, y + 4, f"{shown:,.4g}", "currentColor", "end"))
+        told = f"{shown:,.0f}" if shown >= 1000 else f"{shown:.4g}"
+        found.append(_text(LEFT - 6, y + 4, told, "currentColor", "end"))
     return found
 
 
