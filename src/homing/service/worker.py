@@ -192,7 +192,8 @@ class Worker:
     async def _until_signal(self, grace: float) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
+            # Not in the main thread, or (the first of these) on a loop that knows no signals.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self.stop)
         await self.run(grace=grace)
 
