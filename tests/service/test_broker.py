@@ -7,7 +7,7 @@ import pytest
 
 from homing.journal.events import RequestRequeued
 from homing.service.access import Access
-from homing.service.clients import LINE
+from homing.service.handing import LINE
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.testing import RecordingLink
 from homing.wire import mdp

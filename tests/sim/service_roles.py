@@ -46,7 +46,15 @@ class Ledger:
 class SimClient:
     """Asks at random times, several at once, told apart by envelope."""
 
-    def __init__(self, host: SimHost, endpoint: str, ledger: Ledger, services: list[bytes]) -> None:
+    def __init__(
+        self,
+        host: SimHost,
+        endpoint: str,
+        ledger: Ledger,
+        services: list[bytes],
+        at_once: tuple[int, ...] = (1, 1, 1, 5),
+    ) -> None:
+        self._at_once = at_once
         self._host = host
         self._ledger = ledger
         self._services = services
@@ -72,7 +80,7 @@ class SimClient:
             return
         random = self._host.random
         self._host.later(now + random.expovariate(4.0), "ask")
-        for _ in range(random.choice((1, 1, 1, 5)) if self._link is not None else 0):
+        for _ in range(random.choice(self._at_once) if self._link is not None else 0):
             self._ask(now)
 
     def _ask(self, now: float) -> None:

@@ -62,6 +62,47 @@ def scenario(seed: int, faults: FaultPlan) -> None:
     sim.finish()
 
 
+def rush(seed: int, faults: FaultPlan) -> None:
+    """Many requests at once at one broker, quick workers at two others: they are sent ahead."""
+    sim, ledger = Simulation(seed, faults, keep=300), Ledger()
+    brokers = NAMES[: 2 + seed % 2]
+    for name in brokers:
+        _add_broker(sim, name, brokers)
+    for number in range(4):
+        ready = Ready((Dialect.D0X, Dialect.D01)[number % 2], b"echo", 1)
+        endpoint = f"tcp://{brokers[1 + number % (len(brokers) - 1)]}:localbe"
+        sim.node(
+            f"worker{number}",
+            lambda host, endpoint=endpoint, ready=ready: SimWorker(
+                host, endpoint, ledger, ready, 0.002
+            ),
+        )
+    sim.node(
+        "client-a",
+        lambda host: SimClient(host, "tcp://a:localfe", ledger, [b"echo"], (1, 20, 40)),
+    )
+    most = Most()
+    sim.always(Watch(brokers), every=0.5)
+    sim.always(most, every=0.005)
+    sim.at_end(lambda sim: _all_ended(ledger))
+    sim.at_end(lambda sim: _nothing_left(sim, brokers))
+    sim.run(until=QUIET)
+    sim.finish()
+    assert most.ahead > 0, "nothing was sent ahead"
+
+
+class Most:
+    """How many requests were ahead at one moment."""
+
+    def __init__(self) -> None:
+        self.ahead = 0
+
+    def __call__(self, sim: Simulation) -> None:
+        if sim.nodes["a"].host.state == RUNNING:
+            peers = sim.nodes["a"].role.federation.peers.values()
+            self.ahead = max(self.ahead, *(peer.ahead for peer in peers))
+
+
 def brokers_of(seed: int) -> tuple[str, ...]:
     """How large a federation this seed has."""
     return NAMES[: (3, 2, 3, 5)[seed % 4]]
@@ -152,7 +193,7 @@ def _nothing_left(sim: Simulation, brokers: tuple[str, ...]) -> None:
         assert core.waiting_bytes == 0
         assert not core._hungry
         assert sum(service.places for service in core.services.values()) == 0
-        assert not any(peer.held for peer in core.federation.peers.values())
+        assert not any(peer.held or peer.ahead for peer in core.federation.peers.values())
         assert not any(worker.held for worker in core.roster)
         assert len(core.deadlines) == 0
         assert len(core.services) <= len(SERVICES)
@@ -180,3 +221,11 @@ def test_split_brain_and_heal() -> None:
 
 def test_every_request_ends_exactly_once_under_faults() -> None:
     assert explore(scenario, seeds(ci=200, nightly=2000), plan=_plan) > 0
+
+
+def test_what_is_sent_ahead_ends_exactly_once_under_faults() -> None:
+    def plan(seed: int) -> FaultPlan:
+        nodes = [*NAMES[: 2 + seed % 2], "worker0", "worker1", "client-a"]
+        return FaultPlan.random(seed, nodes, FAULTS_END, kinds=KINDS, every=3.0, longest=4.0)
+
+    assert explore(rush, seeds(ci=40, nightly=1000), plan=plan) > 0

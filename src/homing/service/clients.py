@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from homing.errors import LocalProtocolError, RemoteProtocolError
 from homing.ports import Link
 from homing.service.decisions import MAJORDOMO, Decision
+from homing.service.handing import LINE
 from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
     from homing.service.switch import Broker
 
 FINAL: Final = Kind.FINAL
-# Requests in line for a service at which its answers may wait for others: so many keep the workers
-# busy until the clients hear (ADR 0016).
-LINE: Final = 8
+# Seconds since its last answer within which a peer may have reposts wait here for a moment.
+FLOW: Final = 0.1
 # No message begins with these flags.
 _NO_IMAGE: Final = b"\xff"
 
@@ -229,7 +229,7 @@ CLIENTS: dict[Dialect, type[MdpClient]] = {
 class Origin(Asker):
     """A peer's cloudbe: the origin of reposts. A pending's envelope is its `[client]` there."""
 
-    __slots__ = ("_asks", "_broker", "_head", "origin")
+    __slots__ = ("_answered", "_asks", "_broker", "_head", "origin")
 
     takes_parts = True
 
@@ -238,6 +238,7 @@ class Origin(Asker):
         self._broker = broker
         self.stem = b""
         self.origin = link.peer
+        self._answered = float("-inf")
         self._asks = b""  # the service of the last repost that was read
         self._head = _NO_IMAGE  # what stood before its `[client]`
 
@@ -289,12 +290,20 @@ class Origin(Asker):
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         """B7."""
         link, address = self.link, pending.envelope
+        self._answered = pending.ended
         if link is None:
             return
         if kind is FINAL and len(address) <= SHORT_MAX:
-            link.send(b"".join((SHORT[len(address)], address, pending.service.cloud_0x, data)))
+            image = b"".join((SHORT[len(address)], address, pending.service.cloud_0x, data))
+            if pending.service.waiting:
+                link.send_with_others(image)
+            else:
+                link.send(image)
         else:
             link.send(mdp_peers.write(PeerAnswer(kind, address, pending.service.name, data)))
+
+    def flows(self, now: float) -> bool:
+        return now - self._answered < FLOW
 
     def refuse(self, pending: Pending, reason: bytes) -> None:
         """B10."""

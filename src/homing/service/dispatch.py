@@ -31,6 +31,8 @@ FAILED: Final = Kind.FAILED
 
 MAX_FRESH: Final = 4096
 """Requests since the last tick at which the next one comes early: it takes a millisecond or two."""
+LINE_OF_REPOSTS: Final = 2
+"""What may wait for each worker here and still let a repost in line: a few quick answers (ADR 0017)."""
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
 """What a peer may say of a repost that another place could still serve."""
 
@@ -136,10 +138,12 @@ class DispatchCore(Handing):
         return self._wait(pending, now)
 
     def _wait(self, pending: Pending, now: float) -> bool:
-        """Queue it, unless that breaks a limit or it is a repost: its origin knows other places."""
+        """Queue it, unless that breaks a limit, or it is a repost whose origin knows better places."""
         service, size = pending.service, pending.size
         policy = service.policy
-        if pending.asker.origin:
+        if pending.asker.origin and (
+            service.waiting >= LINE_OF_REPOSTS * service.workers or not pending.asker.flows(now)
+        ):
             self._refuse_repost(pending, now)
             return False
         waiting_bytes = self.waiting_bytes + size
@@ -197,10 +201,20 @@ class DispatchCore(Handing):
             worker.service.workers -= 1
         self.record.left(worker, reason, now)
         self.lose_held(worker, now)
+        if worker.service is not None and not worker.service.workers:
+            self._send_home(worker.service, now)
+
+    def _send_home(self, service: Service, now: float) -> None:
+        """Nobody serves it here any more: reposts in line find another place from where they came."""
+        for pending in service.line():
+            if pending.asker.origin:
+                self._expire(pending, b"no-service", now)
 
     def lose_held(self, holder: Holder, now: float) -> None:
         """Everything a holder had: back to the head, in order, or refused."""
         held, holder.held = holder.held, {}
+        if isinstance(holder, Peer):
+            holder.ahead = 0
         touched: dict[Service, None] = {}
         for pending in reversed(held.values()):
             if pending.state == HELD and pending.holder is holder:
@@ -229,8 +243,8 @@ class DispatchCore(Handing):
         parts of an answer are kept.
         """
         service, asker = pending.service, pending.asker
-        asker.report(pending, FINAL, data)
         pending.ended = now
+        asker.report(pending, FINAL, data)
         pending.answer_size = len(data)
         self.record.answers += 1
         if pending.number != NOT_YET:
@@ -280,7 +294,7 @@ class DispatchCore(Handing):
         else:
             self.refuse(pending, data or b"failed", now)
         if isinstance(holder, Peer):
-            self.returned(holder, pending.service, now)
+            self.returned(holder, pending, now)
         elif isinstance(holder, Worker):
             self.freed(holder, now)
 
@@ -302,7 +316,7 @@ class DispatchCore(Handing):
             return
         code = reason.split(b" ", 1)[0]
         if code in REROUTABLE and now < pending.deadline:
-            peer.forget_capacity(pending.service.name)
+            peer.bounced(pending.service.name, now)
             self.record.note(pending)
             self._put_back(pending)
             self.pump(pending.service, now)

@@ -17,12 +17,23 @@ from homing.wire.mdp_peers import repost_head
 
 ANY = b"*"
 """The name under which a broker publishes its workers for any service."""
+PATIENCE = 1.0
+"""Seconds for which a peer that bounced is sent nothing ahead: it may be one that never has a line."""
 
 
 class Peer(Holder):
     """Another broker, as a holder of reposted requests."""
 
-    __slots__ = ("_broker", "_heads", "capacity", "endpoints", "heard", "idle")
+    __slots__ = (
+        "_broker",
+        "_heads",
+        "ahead",
+        "capacity",
+        "endpoints",
+        "heard",
+        "idle",
+        "patient_until",
+    )
 
     remote = True
 
@@ -32,6 +43,8 @@ class Peer(Holder):
         self.capacity: dict[bytes, int] = {}
         self.idle = 0
         self.heard = float("-inf")  # when it last published
+        self.ahead = 0  # of what it holds: sent without a place that is free
+        self.patient_until = float("-inf")  # it would not have more than it has places for
         self._broker = broker  # our own name: the origin of what we repost
         self._heads: dict[bytes, bytes] = {}
 
@@ -54,9 +67,17 @@ class Peer(Holder):
         if head is None:
             head = self._heads[service] = repost_head(service, self._broker)
         if len(address) <= SHORT_MAX:
-            link.send(b"".join((head, SHORT[len(address)], address, EMPTY, pending.data)))
+            image = b"".join((head, SHORT[len(address)], address, EMPTY, pending.data))
+            if self.ahead:
+                link.send_with_others(image)
+            else:
+                link.send(image)
         else:
             link.send(head + address_head(address) + pending.data)
+
+    def may_go_ahead(self) -> bool:
+        """Whether of what it holds so little was sent ahead that one more may be."""
+        return 3 * self.ahead < 2 * len(self.held)
 
     def free(self, service: bytes) -> int:
         """What it could take for a service, as far as is known."""
@@ -79,8 +100,11 @@ class Peer(Holder):
         if service in self.capacity:
             self.capacity[service] += 1
 
-    def forget_capacity(self, service: bytes) -> None:
+    def bounced(self, service: bytes, now: float) -> None:
         """It bounced one: nothing more for this service until it publishes again."""
+        if self.ahead:
+            self.ahead -= 1
+            self.patient_until = now + PATIENCE
         self.capacity[service] = 0
         if ANY in self.capacity:
             self.capacity[ANY] = 0

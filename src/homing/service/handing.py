@@ -9,6 +9,7 @@ who could take it.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 from homing.service.federation import Federation, Peer
 from homing.service.pending import DONE, HELD, NOT_YET, Holder, Pending
@@ -16,6 +17,12 @@ from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
 from homing.service.worker_pool import Worker
+
+LINE: Final = 8
+"""Requests in line for a service at which time may be traded for fewer system calls (ADR 0016)."""
+QUICK: Final = 0.02
+"""Seconds that a peer may take for an answer and still be sent requests ahead: one that waits in its line
+could be served elsewhere sooner by no more than that."""
 
 
 class Handing:
@@ -133,25 +140,44 @@ class Handing:
                 self.anyone[worker] = None
             self._give(worker, pending, now)
 
-    def returned(self, peer: Peer, service: Service, now: float) -> None:
-        """A peer has room again: for what waits, where there is no other peer to choose."""
-        if service.waiting and peer is self.federation.only and peer.claims(service.name):
-            pending = self._next(service, now) if peer.link is not None else None
-            if pending is not None:
-                # One for one: what is known of its capacity stays as it is.
-                if pending.attempts or pending.number != NOT_YET:
-                    self.record.reposted(pending, peer, now)
-                else:
-                    self.record.reposts += 1
-                pending.state = HELD
-                pending.holder = peer
-                pending.handed = now
-                pending.attempts += 1
-                peer.hand_next(pending)
-                return
-        peer.regain(service.name)
-        if service.waiting:
-            self.pump(service, now)
+    def returned(self, peer: Peer, answered: Pending, now: float) -> None:
+        """A peer has room again: for what waits, where no other peer has a claim to it."""
+        service = answered.service
+        replaces = service.waiting and (peer is self.federation.only or peer.ahead)
+        # One for one: what is known of its capacity stays as it is.
+        if not (replaces and peer.claims(service.name) and self._repost_next(peer, service, now)):
+            if peer.ahead:
+                peer.ahead -= 1
+            else:
+                peer.regain(service.name)
+            if service.waiting:
+                self.pump(service, now)
+        if service.waiting >= LINE and peer.may_go_ahead():
+            self._send_ahead(peer, answered, now)
+
+    def _repost_next(self, peer: Peer, service: Service, now: float) -> bool:
+        """Give a peer what waits next, whatever is known of its capacity."""
+        pending = self._next(service, now) if peer.link is not None else None
+        if pending is None:
+            return False
+        if pending.attempts or pending.number != NOT_YET:
+            self.record.reposted(pending, peer, now)
+        else:
+            self.record.reposts += 1
+        pending.state = HELD
+        pending.holder = peer
+        pending.handed = now
+        pending.attempts += 1
+        peer.hand_next(pending)
+        return True
+
+    def _send_ahead(self, peer: Peer, answered: Pending, now: float) -> None:
+        """One more than a peer has room for, to be there when a worker is free (ADR 0017)."""
+        service = answered.service
+        quick = now - answered.handed < QUICK and now >= peer.patient_until
+        # What runs once at most is lost with a peer in whose line it only waits.
+        if quick and not service.policy.at_most_once and self._repost_next(peer, service, now):
+            peer.ahead += 1
 
     def freed(self, worker: Worker, now: float) -> None:
         """A worker has room again: for what waits, or to idle."""

@@ -59,7 +59,7 @@ class PeerLink:
                 break
             del held[address]
             core.finish(pending, data[body:end], now)
-            core.returned(peer, pending.service, now)
+            core.returned(peer, pending, now)
             at = end
         return at
 

@@ -94,6 +94,10 @@ class Asker(ABC):
         self.stem = link.peer  # of the addresses that holders see
         self.outstanding = 0
 
+    def flows(self, now: float) -> bool:
+        """Whether it is a peer whose reposts are being answered one after the other."""
+        return False
+
     @abstractmethod
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         """Send the answer or a part of it."""

@@ -115,6 +115,11 @@ class Service:
         if not self.waiting or self._dead > self.waiting + _SWEEP_FLOOR:
             self._sweep()
 
+    def line(self) -> list[Pending]:
+        """What waits, in no order."""
+        lanes = self._lanes.values()
+        return [pending for lane in lanes for pending in lane if pending.state == WAITING]
+
     def _sweep(self) -> None:
         for priority, lane in list(self._lanes.items()):
             kept = deque(pending for pending in lane if pending.state == WAITING)

@@ -1,0 +1,176 @@
+"""Reposts sent ahead: more than a quick peer has places for, so that its workers never wait for us."""
+
+from __future__ import annotations
+
+from homing.service.dispatch import LINE_OF_REPOSTS
+from homing.service.handing import LINE, QUICK
+from homing.service.policy import BrokerPolicy, ServicePolicy
+from homing.testing import RecordingLink
+from homing.wire import mdp_peers
+from homing.wire.frames import pack
+from homing.wire.mdp_messages import Kind, PeerAnswer, PeerNak, Repost
+from tests.service.test_federation import Mesh
+
+MANY = 4 * LINE
+
+
+class Near(Mesh):
+    """A broker whose clients have asked for far more than its peer has places for."""
+
+    def __init__(self, places: int = 2, policy: BrokerPolicy | None = None) -> None:
+        super().__init__(policy)
+        self.publish(b"n", echo=places)
+        self.asker = self.client(b"alice")
+        for _ in range(MANY):
+            self.ask(self.asker)
+        self.under_way = self.reposted(b"n")
+
+    def answer_one(self, after: float) -> int:
+        """The peer answers its oldest; how many it is sent for it."""
+        self.now += after
+        repost = self.under_way.pop(0)
+        data = pack([b"done"])
+        self.tell(self.cloud[b"n"], PeerAnswer(Kind.FINAL, repost.address, b"echo", data))
+        sent = self.reposted(b"n")
+        self.under_way += sent
+        return len(sent)
+
+    @property
+    def ahead(self) -> int:
+        return self.broker.federation.peers[b"n"].ahead
+
+
+def test_a_quick_peer_is_sent_up_to_twice_as_many_more_while_a_line_waits() -> None:
+    near = Near(places=2)
+    assert len(near.under_way) == 2
+    assert near.answer_one(0.001) == 2
+    for _ in range(8):
+        near.answer_one(0.001)
+    assert (len(near.under_way), near.ahead) == (6, 4)
+
+
+def test_all_are_answered_and_the_places_are_as_they_were() -> None:
+    near = Near(places=2)
+    while near.under_way:
+        near.answer_one(0.001)
+    assert len(near.asker.sent) == MANY
+    assert near.ahead == 0
+    assert near.broker.federation.peers[b"n"].capacity[b"echo"] == 2
+    assert near.broker.core.live == 0
+
+
+def test_a_slow_peer_is_sent_what_it_has_places_for() -> None:
+    near = Near(places=2)
+    for _ in range(8):
+        assert near.answer_one(QUICK) == 1
+    assert near.ahead == 0
+
+
+def test_a_short_line_waits_at_home() -> None:
+    near = Near(places=2)
+    while near.broker.core.services[b"echo"].waiting >= LINE:
+        near.answer_one(QUICK)
+    assert near.answer_one(0.001) == 1
+    assert near.ahead == 0
+
+
+def test_what_runs_once_at_most_is_not_sent_ahead() -> None:
+    near = Near(policy=BrokerPolicy(services={b"echo": ServicePolicy(at_most_once=True)}))
+    assert near.answer_one(0.001) == 1
+
+
+def test_a_peer_that_bounces_is_left_in_peace_for_a_while() -> None:
+    near = Near(places=2)
+    near.answer_one(0.001)
+    bounced = near.under_way.pop()
+    near.tell(near.cloud[b"n"], PeerNak(bounced.address, b"echo", b"queue-full no idle worker"))
+    assert near.reposted(b"n") == []
+    assert near.ahead == 0
+    assert near.answer_one(0.001) == 1
+    near.now += 1.0
+    assert [near.answer_one(0.001) for _ in range(3)][-1] == 2
+
+
+def test_a_lost_peer_holds_nothing_ahead() -> None:
+    near = Near(places=2)
+    near.answer_one(0.001)
+    near.broker.closed(near.cloud[b"n"], near.now)
+    assert near.ahead == 0
+
+
+# -- the other side -------------------------------------------------------------------------
+
+
+class Far(Mesh):
+    """A broker with busy workers, to which peer `n` reposts."""
+
+    def __init__(self, workers: int = 2) -> None:
+        super().__init__()
+        self.workers = [self.worker(b"echo") for _ in range(workers)]
+        self.origin = self.link("cloudfe", b"n")
+        self.serial = 1000
+
+    def repost(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.serial += 1
+            address = b"%d" % self.serial
+            self.tell(self.origin, Repost(b"echo", b"n", address, pack([b"x"])))
+
+    def said(self) -> list[PeerAnswer | PeerNak]:
+        return [mdp_peers.read_at_cloudbe(image) for image in self.origin.take()]
+
+    def flowing(self) -> Far:
+        """All workers busy, and one answer just given."""
+        self.repost(len(self.workers))
+        self.answer(self.workers[0], b"done")
+        assert len(self.said()) == 1
+        self.repost()
+        return self
+
+
+def reasons(said: list[PeerAnswer | PeerNak]) -> list[bytes]:
+    return [nak.reason for nak in said if isinstance(nak, PeerNak)]
+
+
+def test_reposts_that_flow_wait_a_little() -> None:
+    far = Far().flowing()
+    far.repost(2 * LINE_OF_REPOSTS)
+    assert far.said() == []
+    far.repost()
+    assert reasons(far.said()) == [b"queue-full no idle worker"]
+    for _ in range(LINE_OF_REPOSTS + 1):
+        for worker in far.workers:
+            far.answer(worker, b"done")
+    assert len(far.said()) == 2 * LINE_OF_REPOSTS + 2
+    assert far.broker.core.live == 0
+
+
+def test_reposts_that_do_not_flow_go_back() -> None:
+    far = Far().flowing()
+    far.now += 0.2
+    far.repost()
+    assert reasons(far.said()) == [b"queue-full no idle worker"]
+
+
+def test_clients_here_come_before_a_peer_s_line() -> None:
+    far = Far().flowing()
+    alice = far.client(b"alice")
+    for _ in range(2 * LINE_OF_REPOSTS):
+        far.ask(alice)
+    far.repost()
+    assert reasons(far.said()) == [b"queue-full no idle worker"]
+
+
+def test_the_line_goes_home_with_the_last_worker() -> None:
+    far = Far().flowing()
+    far.repost(3)
+    leave(far, far.workers[0])
+    assert reasons(far.said()) == [b"queue-full no idle worker"], "what it held; a worker is left"
+    leave(far, far.workers[1])
+    assert reasons(far.said()) == [b"no-service"] * 4
+    assert far.broker.core.live == 0
+    assert far.broker.core.waiting_bytes == 0
+
+
+def leave(far: Far, worker: RecordingLink) -> None:
+    far.broker.closed(worker, far.now)
