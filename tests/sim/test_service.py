@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 
 from homing.service.pending import DONE, Pending
@@ -71,12 +72,8 @@ def rush(seed: int, faults: FaultPlan) -> None:
     for number in range(4):
         ready = Ready((Dialect.D0X, Dialect.D01)[number % 2], b"echo", 1)
         endpoint = f"tcp://{brokers[1 + number % (len(brokers) - 1)]}:localbe"
-        sim.node(
-            f"worker{number}",
-            lambda host, endpoint=endpoint, ready=ready: SimWorker(
-                host, endpoint, ledger, ready, 0.002
-            ),
-        )
+        quick = partial(SimWorker, endpoint=endpoint, ledger=ledger, ready=ready, slow=0.002)
+        sim.node(f"worker{number}", quick)
     sim.node(
         "client-a",
         lambda host: SimClient(host, "tcp://a:localfe", ledger, [b"echo"], (1, 20, 40)),
