@@ -91,6 +91,16 @@ def test_a_peer_that_bounces_is_left_in_peace_for_a_while() -> None:
     assert [near.answer_one(0.001) for _ in range(3)][-1] == 2
 
 
+def test_a_refusal_that_comes_too_late_counts_too() -> None:
+    near = Near(policy=BrokerPolicy(default=ServicePolicy(timeout=1.0)))
+    near.answer_one(0.001)
+    near.pass_time(1.5)  # all have timed out at home
+    assert near.ahead == 1
+    for late in near.under_way:
+        near.tell(near.cloud[b"n"], PeerNak(late.address, b"echo", b"timeout after 1 s"))
+    assert near.ahead == 0
+
+
 def test_a_lost_peer_holds_nothing_ahead() -> None:
     near = Near(places=2)
     near.answer_one(0.001)

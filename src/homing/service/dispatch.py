@@ -312,11 +312,14 @@ class DispatchCore(Handing):
     def bounce(self, peer: Peer, address: bytes, reason: bytes, now: float) -> None:
         """B10: a peer could not serve a repost; try elsewhere while the deadline allows."""
         pending = peer.held.pop(address, None)
-        if pending is None or pending.state != HELD or pending.holder is not peer:
+        if pending is None:
+            return
+        peer.bounced(now)
+        if pending.state != HELD or pending.holder is not peer:
             return
         code = reason.split(b" ", 1)[0]
         if code in REROUTABLE and now < pending.deadline:
-            peer.bounced(pending.service.name, now)
+            peer.forget_capacity(pending.service.name)
             self.record.note(pending)
             self._put_back(pending)
             self.pump(pending.service, now)

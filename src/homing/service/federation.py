@@ -100,11 +100,14 @@ class Peer(Holder):
         if service in self.capacity:
             self.capacity[service] += 1
 
-    def bounced(self, service: bytes, now: float) -> None:
-        """It bounced one: nothing more for this service until it publishes again."""
+    def bounced(self, now: float) -> None:
+        """It refused one, perhaps one that was sent ahead: no more of these for a while."""
         if self.ahead:
             self.ahead -= 1
             self.patient_until = now + PATIENCE
+
+    def forget_capacity(self, service: bytes) -> None:
+        """It has no room: nothing more for this service until it publishes again."""
         self.capacity[service] = 0
         if ANY in self.capacity:
             self.capacity[ANY] = 0
