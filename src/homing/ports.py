@@ -60,6 +60,10 @@ class Link(ABC):
         """Queue one message that may wait for a moment, so that others leave with it."""
         self.send(message)
 
+    def send_soon(self, message: bytes) -> None:
+        """Queue one message that may wait while others come at once: its receiver is busy."""
+        self.send(message)
+
     @abstractmethod
     def close(self, reason: str = "") -> None:
         """Send what is queued, then close; `closed` is not called for one's own close."""

@@ -382,6 +382,39 @@ def test_messages_that_may_wait_leave_in_order_with_what_may_not() -> None:
     on_loop(test)
 
 
+def test_messages_that_gather_leave_once_there_are_enough_or_nothing_comes() -> None:
+    async def test() -> None:
+        role = Memory()
+        host, port = lines_host(role)
+        near, writer = await dial(port)
+        await until(lambda: len(role.links) == 1)
+        (link,) = role.links
+        host.turn.news = True
+        link.send_soon(b"one\n")
+        host.turn.flush()
+        assert link.backlog == 4, "the turn had read something"
+        link.send_soon(b"two\n")
+        host.turn.flush()
+        assert link.backlog == 0
+        host.turn.news = True
+        for _ in range(GATHERED):
+            link.send_soon(b"more\n")
+        host.turn.flush()
+        assert link.backlog == 0, "enough for a write of its own"
+        host.turn.news = True
+        link.send_soon(b"last\n")
+        link.send(b"now\n")
+        host.turn.flush()
+        assert link.backlog == 0, "what may not wait takes along what may"
+        link.close()
+        link.send_soon(b"never\n")
+        assert await near.read() == b"one\ntwo\n" + GATHERED * b"more\n" + b"last\nnow\n"
+        writer.close()
+        host.stop()
+
+    on_loop(test)
+
+
 def test_a_transport_that_closed_itself_stops_no_one_else() -> None:
     async def test() -> None:
         role = Memory()

@@ -153,3 +153,49 @@ def test_waiting_in_vain_is_not_tried_again_at_once() -> None:
         return waits
 
     assert [once() for _ in range(DOUBT + 2)] == [True, *[False] * DOUBT, True]
+
+
+def test_a_link_gathers_while_turns_bring_something() -> None:
+    loop, gathering = Loop(), Tap()
+    turn = Turn(loop.call_soon, loop.call_later)
+    turn.news = True
+    turn.gather(gathering)
+    loop.turn()
+    turn.news = True
+    loop.turn()
+    assert gathering.flushes == 0
+    loop.turn()
+    assert gathering.flushes == 1, "nothing came"
+    assert not loop.calls, "the loop may sleep"
+    assert not loop.timers
+
+
+def test_a_link_does_not_gather_for_ever() -> None:
+    loop, gathering = Loop(), Tap()
+    turn = Turn(loop.call_soon, loop.call_later)
+    turn.gather(gathering)
+    turns = 0
+    while not gathering.flushes:
+        turn.news = True
+        loop.turn()
+        turns += 1
+    assert turns == PATIENCE + 1
+    turn.gather(gathering)  # and begins anew
+    turn.news = True
+    loop.turn()
+    assert gathering.flushes == 1
+
+
+def test_gathering_keeps_nobody_else_waiting() -> None:
+    loop, gathering, busy, patient = Loop(), Tap(), Tap(), Tap()
+    turn = Turn(loop.call_soon, loop.call_later)
+    turn.news = True
+    turn.gather(gathering)
+    turn.put_off(patient)
+    turn.add(busy)
+    loop.turn()
+    assert (gathering.flushes, busy.flushes) == (0, 1)
+    loop.turn()
+    assert (gathering.flushes, patient.flushes) == (1, 0)
+    loop.moment()
+    assert patient.flushes == 1

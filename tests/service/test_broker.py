@@ -7,9 +7,7 @@ import pytest
 
 from homing.journal.events import RequestRequeued
 from homing.service.access import Access
-from homing.service.handing import LINE
 from homing.service.policy import BrokerPolicy, ServicePolicy
-from homing.testing import RecordingLink
 from homing.wire import mdp
 from homing.wire.frames import pack
 from homing.wire.mdp_messages import (
@@ -49,29 +47,6 @@ def test_every_dialect_serves_every_dialect(asking: Dialect, serving: Dialect) -
         stage.answer(worker, body + b"!", serving)
         report = mdp.read_to_client(client.take()[0])
         assert report == Report(asking, Kind.FINAL, b"echo", pack([body + b"!"]))
-
-
-class Patient(RecordingLink):
-    """Counts the messages that may wait for others."""
-
-    waited = 0
-
-    def send_with_others(self, message: bytes) -> None:
-        self.waited += 1
-        self.send(message)
-
-
-@pytest.mark.parametrize("dialect", Dialect)
-def test_answers_may_wait_for_others_only_while_a_line_stands(dialect: Dialect) -> None:
-    stage = Stage()
-    worker, client = stage.worker(b"echo"), Patient("localfe", b"alice")
-    stage.broker.opened(client, stage.now)
-    for _ in range(LINE + 2):  # the worker has one, and one more than a line waits
-        stage.ask(client, dialect=dialect)
-    for waited in (1, 2, 2, 2):
-        stage.answer(worker, b"done")
-        assert client.waited == waited
-    assert len(client.take()) == 4
 
 
 def test_both_ports_take_clients_and_workers() -> None:

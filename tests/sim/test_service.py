@@ -221,8 +221,11 @@ def test_every_request_ends_exactly_once_under_faults() -> None:
 
 
 def test_what_is_sent_ahead_ends_exactly_once_under_faults() -> None:
+    # A rush through a line of a few bytes a second would not have arrived by the end.
+    kinds = tuple(kind for kind in KINDS if kind is not Slow)
+
     def plan(seed: int) -> FaultPlan:
         nodes = [*NAMES[: 2 + seed % 2], "worker0", "worker1", "client-a"]
-        return FaultPlan.random(seed, nodes, FAULTS_END, kinds=KINDS, every=3.0, longest=4.0)
+        return FaultPlan.random(seed, nodes, FAULTS_END, kinds=kinds, every=3.0, longest=4.0)
 
     assert explore(rush, seeds(ci=40, nightly=1000), plan=plan) > 0

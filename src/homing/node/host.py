@@ -27,7 +27,8 @@ from homing.errors import ConfigError, JournalError
 from homing.node.backoff import FIRST, LAST, Backoff
 from homing.node.dial import Dial
 from homing.node.endpoint import parse_endpoint
-from homing.node.link import Joint, StreamLink
+from homing.node.joint import Joint
+from homing.node.link import StreamLink
 from homing.node.listener import BACKLOG, Listener, bind
 from homing.node.lookout import Lookout
 from homing.node.plug import Plug

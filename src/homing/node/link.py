@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from homing.errors import HomingError
-from homing.node.volley import ROOM
 from homing.ports import Link
 
 if TYPE_CHECKING:
     from homing.node.dial import Dial
     from homing.node.host import Host
+    from homing.node.joint import Joint
     from homing.node.plug import Codec, Deliver, Plug
-    from homing.node.turn import Turn
-    from homing.node.volley import OneByOne, Volley
 
 # uvloop reads up to 256 000 bytes at once, and goes on reading while that much is there.
 FLOOD_BYTES: Final = 256_000
@@ -124,6 +121,21 @@ class StreamLink(Link):
         out.append(message)
         self._queued += len(message)
 
+    def send_soon(self, message: bytes) -> None:
+        """Queue one message that may wait for those of the turns that come at once."""
+        out = self._out
+        if not out:
+            if self.over or self._joint is not None:
+                self.send(message)
+                return
+            self._put_off = True
+            self._turn.gather(self)
+        out.append(message)
+        self._queued += len(message)
+        if self._put_off and len(out) >= GATHERED:
+            self._put_off = False
+            self._turn.add(self)
+
     def ripe(self) -> bool:
         """Whether what was put off is enough for a write of its own, or is gone."""
         return not self._put_off or len(self._out) >= GATHERED
@@ -164,6 +176,7 @@ class StreamLink(Link):
         if self.over:
             return
         self.heard = now = self._now()
+        self._turn.news = True
         try:
             at = 0 if self.skim is None else self.skimmed(data, now)
             if at < len(data):
@@ -413,71 +426,6 @@ class StreamLink(Link):
         self._pauses -= 1
         if self._pauses == 0 and not self._transport.is_closing():
             self._transport.resume_reading()
-
-
-class Joint:
-    """Links that are sent the same: queued once for all of them, joined once, one write a link.
-
-    Within a turn a link is in one joint at most, and only while nothing else is queued for it. One
-    that is sent something of its own leaves, taking what it was sent jointly before, so that its
-    order holds; until the turn ends it is sent to alone.
-    """
-
-    __slots__ = ("_alone", "_fds", "_links", "_turn", "_volley", "out", "queued")
-
-    def __init__(self, turn: Turn, links: Sequence[StreamLink], volley: Volley | OneByOne) -> None:
-        self.out: list[bytes] = []
-        self.queued = 0
-        self._turn = turn
-        self._links = links
-        self._volley = volley
-        self._fds = [link.fileno() for link in links]
-        self._alone: list[StreamLink] = []
-
-    def send(self, message: bytes) -> None:
-        """Queue one message for every link, for the end of this turn."""
-        if not self.out:
-            self._begin()
-        self.out.append(message)
-        self.queued += len(message)
-        for link in self._alone:
-            link.send(message)
-
-    def _begin(self) -> None:
-        for link in self._links:
-            if link._out or link._joint is not None or link._encode is not None or link.over:
-                self._alone.append(link)
-            else:
-                link._joint = self
-        self._turn.add(self)
-
-    def left(self, link: StreamLink) -> None:
-        """A link goes on by itself."""
-        self._alone.append(link)
-
-    def ripe(self) -> bool:
-        """Never put off."""
-        return True
-
-    def flush(self) -> None:
-        """The turn ends."""
-        data = b"".join(self.out)
-        self.out = []
-        self.queued = 0
-        self._alone = []
-        direct: list[StreamLink] = []
-        fds = array("i")
-        small = len(data) <= ROOM
-        for link, fd in zip(self._links, self._fds, strict=True):
-            if link._joint is self:
-                link._joint = None
-                if fd >= 0 and small and link.is_clear():
-                    direct.append(link)
-                    fds.append(fd)
-                else:
-                    link.write(data)
-        for which, taken in self._volley.send(fds, data):
-            direct[which].write(data[taken:])
 
 
 def by_shape(link: StreamLink) -> Callable[[], asyncio.Protocol]:

@@ -1,5 +1,8 @@
 """The end of a loop turn: every link that was sent to is written to once.
 
+A link may gather: it waits for more to send as long as turns come at once that bring something, a few
+of them at most.
+
 A link may be put off: it waits for more to send, for a few turns that have something else to write.
 As long as such turns come at once the loop keeps turning; when one does not they are waited for
 for a moment. Where none comes in that time nobody gains from waiting, and it is not tried again for a
@@ -46,8 +49,11 @@ class Turn:
         "_called",
         "_dirty",
         "_doubt",
+        "_gathering",
         "_group",
         "_put_off",
+        "_rounds",
+        "news",
     )
 
     def __init__(
@@ -64,6 +70,9 @@ class Turn:
         self._group = 0  # counts those that were put off together
         self._armed = -1  # the group that a moment was begun for; -1: none is under way
         self._doubt = 0
+        self.news = False  # something was read since the last flush
+        self._gathering: list[Flushable] = []
+        self._rounds = 0  # turns that the first of those has waited
 
     def add(self, link: Flushable) -> None:
         """Flush this link when the turn ends; a link adds itself once a turn."""
@@ -79,6 +88,13 @@ class Turn:
             self._call_soon(self.flush)
         self._put_off.append(link)
 
+    def gather(self, link: Flushable) -> None:
+        """Flush this link as soon as a turn brings nothing new, or a few have passed."""
+        if not self._called:
+            self._called = True
+            self._call_soon(self.flush)
+        self._gathering.append(link)
+
     def flush(self) -> None:
         """Write everything that has gathered."""
         self._called = False
@@ -86,8 +102,25 @@ class Turn:
         self._dirty = []
         for link in dirty:
             link.flush()
+        if self._gathering:
+            self._gather_on()
+        self.news = False
         if self._put_off:
             self._wait_on(len(dirty) > 0)
+
+    def _gather_on(self) -> None:
+        """Does the next turn come at once? Only one that brought something tells of a next one."""
+        if self.news and self._rounds < PATIENCE:
+            self._rounds += 1
+            if not self._called:
+                self._called = True
+                self._call_soon(self.flush)
+            return
+        gathering = self._gathering
+        self._gathering = []
+        self._rounds = 0
+        for link in gathering:
+            link.flush()
 
     def _wait_on(self, busy: bool) -> None:
         waiting = self._put_off

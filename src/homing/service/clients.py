@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from homing.errors import LocalProtocolError, RemoteProtocolError
 from homing.ports import Link
 from homing.service.decisions import MAJORDOMO, Decision
-from homing.service.handing import LINE
+from homing.service.handing import BUSY, LINE
 from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
@@ -158,6 +158,8 @@ class Client0X(MdpClient):
         image = b"".join((start, head, data))
         if service.waiting >= LINE:
             link.send_with_others(image)
+        elif self.outstanding > BUSY:
+            link.send_soon(image)
         else:
             link.send(image)
 

@@ -20,6 +20,9 @@ from homing.service.worker_pool import Worker
 
 LINE: Final = 8
 """Requests in line for a service at which time may be traded for fewer system calls (ADR 0016)."""
+BUSY: Final = 8
+"""Requests of a client, or in a worker's hands, beside which one more message may wait for the turns that
+come at once: whoever gets it has enough to do until then (ADR 0018)."""
 QUICK: Final = 0.02
 """Seconds that a peer may take for an answer and still be sent requests ahead: one that waits in its line
 could be served elsewhere sooner by no more than that."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from homing.errors import RemoteProtocolError
 from homing.ports import Link
+from homing.service.handing import BUSY
 from homing.service.pending import HELD, Pending
 from homing.service.worker_pool import Worker
 from homing.wire import mdp
@@ -168,10 +169,14 @@ class Worker0X(MdpWorker):
             head = mdp.repost_work_head(pending.service.name, asker.origin)
         else:
             head = pending.service.work_0x
-        if len(address) <= SHORT_MAX:
-            link.send(b"".join((head, SHORT[len(address)], address, EMPTY, pending.data)))
-        else:
+        if len(address) > SHORT_MAX:
             link.send(head + mdp.address_head(address) + pending.data)
+            return
+        image = b"".join((head, SHORT[len(address)], address, EMPTY, pending.data))
+        if len(held) > BUSY:
+            link.send_soon(image)
+        else:
+            link.send(image)
 
 
 class Worker01(MdpWorker):
