@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from homing.service.asking import Asked, Asking
 from homing.service.bodies import codec_named
-from homing.service.station import Serve, Station
+from homing.service.serve import Serve
+from homing.service.station import Station
 from homing.service.stream import Stream
 from homing.wire import mdp
 from homing.wire.curve import CurveClient, CurveServer, new_keys

@@ -12,16 +12,15 @@ which nobody would serve.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import Executor
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from homing.clock import SystemClock
 from homing.errors import Failed, HandshakeRefused, HomingError, Refused, RemoteProtocolError
-from homing.service.bodies import EMPTY, Read
+from homing.service.bodies import EMPTY
 from homing.service.lifeline import Lifeline
+from homing.service.serve import Serve
 from homing.wire import mdp
 from homing.wire.frames import MORE, frame, pack, prefix, tail_end, unpack
 from homing.wire.mdp_fields import EMPTY as DELIMITER
@@ -39,49 +38,7 @@ FEW = 8
 TURN = 0.0005
 # Heartbeats and the like that may come with a full credit of requests: they are rare.
 CONTROL = 64
-_END = object()
 _REPORT_LOCAL = prefix((b"", b"MDPW0X", mdp.W_REPORT_LOCAL))
-
-
-class Serve:
-    """A function, how to run it, and how its argument and its result are read and written."""
-
-    def __init__(
-        self, function: Callable[..., Any], way: str, read: Read, write: Callable[[Any], bytes]
-    ) -> None:
-        self.function = function
-        self.way = way
-        self.read = read
-        self.write = write
-        self.pool: Executor | None = None
-        self.parted = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-
-    def now(self, data: bytes) -> bytes:
-        """One answer, made here and now."""
-        return self.write(self.function(self.read(data)))
-
-    async def on_loop(self, data: bytes) -> bytes:
-        """One answer of a coroutine function."""
-        return self.write(await self.function(self.read(data)))
-
-    async def elsewhere(self, data: bytes) -> bytes:
-        """One answer of a plain function, in its pool."""
-        run = asyncio.get_running_loop().run_in_executor
-        return self.write(await run(self.pool, self.function, self.read(data)))
-
-    async def parts(self, data: bytes) -> AsyncGenerator[bytes, None]:
-        """An answer in parts."""
-        parts = self.function(self.read(data))
-        if self.way == "loop":
-            async for part in parts:
-                yield self.write(part)
-        elif self.pool is None:
-            for part in parts:
-                yield self.write(part)
-        else:
-            run = asyncio.get_running_loop().run_in_executor
-            while (part := await run(self.pool, next, parts, _END)) is not _END:
-                yield self.write(part)
 
 
 class Owner(Protocol):
@@ -132,7 +89,7 @@ class Station:
         self._last_words: list[bytes] | None = None  # a list once we are stopping
         self._inbox: list[bytes] = []  # what came and has not been begun
         self._busy = False  # the rest of the inbox waits for the loop's next turn
-        self._inline = serve.way == "inline" and not serve.parted
+        self._at_once = serve.way == "inline" and not serve.parted
 
     # -- its life ---------------------------------------------------------------------------
 
@@ -242,7 +199,7 @@ class Station:
             self._inbox.clear()  # the broker will see our DISCONNECT and give these to others
             return
         try:
-            if self._inline:
+            if self._at_once:
                 self._work_a_turn()
             else:
                 images, self._inbox = self._inbox, []
@@ -305,7 +262,7 @@ class Station:
 
     def _begin(self, image: bytes, data: bytes, report: bytes) -> None:
         """Start one piece of work; `report` stands before its answer, where that is known."""
-        if self._inline:
+        if self._at_once:
             try:
                 answer = self._serve.now(data)
             except Exception as error:

@@ -40,7 +40,8 @@ from typing import Any, TypeVar
 from homing.errors import HandshakeRefused
 from homing.loops import fastest_loop
 from homing.service.bodies import codec_named
-from homing.service.station import Serve, Station
+from homing.service.serve import Serve
+from homing.service.station import Station
 from homing.wire.mdp_fields import CREDIT_MAX, NAME_MAX
 from homing.wire.mdp_messages import Dialect
 from homing.wire.mechanisms import Mechanism
