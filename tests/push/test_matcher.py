@@ -106,20 +106,48 @@ class Desk:
             self.tell(relay.Ack(push.message_id, clients, connector))
 
 
-def test_a_publication_waits_for_the_journal_then_for_its_connectors() -> None:
+def test_a_publication_is_handed_on_while_the_disk_writes_and_acknowledged_after_both() -> None:
     desk = Desk()
     desk.subscribe(1)
     desk.subscribe(2, C2)
     desk.send(7)
-    assert desk.relayed() == []
-    desk.sync_journal()
     [push] = desk.relayed()
     listed = places(client_id(1), C1) + places(client_id(2), C2)
     assert push == relay.Push(message_id(7), b"p", listed, b'{"n":7}')
+    desk.sync_journal()
     assert desk.answers() == []
     desk.take_over(push)
     assert desk.answers() == [publish.Accepted(message_id(7), 2)]
     assert len(desk.matcher.owed) == 0
+
+
+def test_connectors_that_are_quicker_than_the_disk_do_not_acknowledge_for_it() -> None:
+    desk = Desk()
+    desk.subscribe(1)
+    desk.send(7)
+    before = len(desk.port.events)
+    desk.take_over(*desk.relayed())
+    assert isinstance(desk.port.events[before], PublicationDone)
+    assert desk.answers() == []
+    desk.send(7)  # the publisher asks again: it is on its way
+    assert desk.answers() == []
+    desk.matcher.journaled(before, 0.0)
+    assert desk.answers() == [publish.Accepted(message_id(7), 1)] * 2
+    assert desk.relayed() == []
+
+
+def test_a_checkpoint_owes_what_is_not_on_disk_yet_once() -> None:
+    desk = Desk()
+    desk.subscribe(1)
+    desk.send(7)
+    desk.send(8)
+    first, second = desk.relayed()
+    desk.take_over(first)
+    after = Desk(list(desk.matcher.checkpoint()), ready=False)
+    after.hello(C1, C2)
+    again = [one for one in after.relayed() if isinstance(one, relay.Push)]
+    assert [one.message_id for one in again] == [message_id(8)]
+    assert isinstance(second, relay.Push)
 
 
 def test_without_connectors_the_ack_comes_a_second_later() -> None:

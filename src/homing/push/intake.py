@@ -1,10 +1,10 @@
 """The publishers' side of a matcher: publications come in, acknowledgements go out (§4.3).
 
 A publication is matched (with the help of others where the plan has it so: homing.push.surveys),
-journaled with the clients it is for and handed on. It is acknowledged once that is durable and
-the connectors have taken it over: so a publisher that goes on at another matcher, sending again
-what was not acknowledged, keeps its order. A connector that is not there delays this by
-HAND_ON_SECONDS at most.
+journaled with the clients it is for and handed on while the disk still writes. It is acknowledged
+once it is durable and the connectors have taken it over: so a publisher that goes on at another
+matcher, sending again what was not acknowledged, keeps its order. A connector that is not there
+delays this by HAND_ON_SECONDS at most.
 
 The same id coming again (a publisher that lost its link before the ack) is answered as before
 and goes nowhere a second time.
@@ -74,9 +74,9 @@ class Publisher:
 
 
 class Taken:
-    """A publication on its way into the journal, and who waits to be told."""
+    """A publication that is not acknowledged, and who waits to be told."""
 
-    __slots__ = ("at", "links", "matched", "places", "publication")
+    __slots__ = ("at", "done", "links", "matched", "places", "publication")
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class Taken:
         now: float,
     ) -> None:
         self.at = now
+        self.done = False  # the connectors have taken it over
         self.publication = publication
         self.places = places
         self.matched = matched
@@ -215,7 +216,10 @@ class Intake:
         places: bytes,
         now: float,
     ) -> None:
-        """Journal one that is matched; `journaled` goes on with it. Refused if that cannot be."""
+        """Journal one that is matched and hand it on. Refused if that cannot be.
+
+        Should this process die before the disk has it, its publisher was told nothing and sends it again.
+        """
         owed = self._matcher.owed
         if len(owed) >= MAX_OWED or owed.held >= MAX_OWED_BYTES:
             raise QueueFull("connectors are behind: too much waits for them")
@@ -224,6 +228,7 @@ class Intake:
         self.taken += 1
         self._taking[publication.message_id] = taken
         self._unsynced.append((number, taken))
+        owed.owe(publication, by_connector(places))
         if not number:  # no journal is kept here: nothing to wait for
             self.journaled(0, now)
 
@@ -243,21 +248,27 @@ class Intake:
         return number
 
     def journaled(self, number: int, now: float) -> None:
-        """Durable: hand it on."""
-        if self._unsynced and not self._handed:
-            self._matcher.port.later(now + HAND_ON_SECONDS, ACKS)
-        while self._unsynced and self._unsynced[0][0] <= number:
-            _, taken = self._unsynced.popleft()
+        """Durable: acknowledge what the connectors have, and wait a while for the others."""
+        unsynced, handed = self._unsynced, self._handed
+        while unsynced and unsynced[0][0] <= number:
+            _, taken = unsynced.popleft()
             identity = taken.publication.message_id
-            self._handed[identity] = (now + HAND_ON_SECONDS, taken)
-            self._matcher.owed.owe(taken.publication, by_connector(taken.places))
+            if taken.done:
+                self._acknowledge(identity, taken, now)
+                continue
+            if not handed:
+                self._matcher.port.later(now + HAND_ON_SECONDS, ACKS)
+            handed[identity] = (now + HAND_ON_SECONDS, taken)
 
     def done(self, identity: bytes, now: float) -> None:
-        """The connectors have taken it over, or have had their time: acknowledge."""
+        """The connectors have taken it over: acknowledge it, unless the disk still writes."""
         handed = self._handed.pop(identity, None)
-        if handed is None:
-            return
-        taken = handed[1]
+        if handed is not None:
+            self._acknowledge(identity, handed[1], now)
+        elif identity in self._taking:
+            self._taking[identity].done = True
+
+    def _acknowledge(self, identity: bytes, taken: Taken, now: float) -> None:
         self.times.observe(now - taken.at)
         del self._taking[identity]
         self.remember(identity, taken.matched)
@@ -278,19 +289,18 @@ class Intake:
         if late:
             self._matcher.neighbours.announce()
             self.balance.keep()
-        for identity, (due, _) in list(self._handed.items()):
+        for identity, (due, taken) in list(self._handed.items()):
             if due > now:
                 self._matcher.port.later(due, ACKS)
                 return
-            self.done(identity, now)
+            del self._handed[identity]
+            self._acknowledge(identity, taken, now)
 
     def checkpoint(self) -> list[Event]:
-        """What was taken, with match counts, and what is on its way into the journal."""
+        """What was taken, with match counts, and what is still owed of it."""
         counts = {i: taken.matched for i, taken in self._taking.items()} | self._recent
         events: list[Event] = [PublicationMatched(0.0, i, b"", n) for i, n in counts.items()]
-        owed = self._matcher.owed.remaining()
-        owed += [(taken.publication, taken.places) for _, taken in self._unsynced]
-        for publication, listed in owed:
+        for publication, listed in self._matcher.owed.remaining():
             identity = publication.message_id
             attributes, payload = publication.attributes, publication.payload
             events.append(PublicationAccepted(0.0, identity, b"", attributes, payload))

@@ -1,8 +1,8 @@
 """The matcher: takes publications, finds whom they are for, hands them on.
 
-A publication is journaled with its list of clients before anything else happens; once that
-is durable it is handed to the dispatchers. From then on the matcher owes it: until every
-connector has taken it over it stays in an outbox, and a matcher that starts again finds in
+A publication is journaled with its list of clients and handed to the dispatchers while the disk
+writes; its publisher hears of it when both are done. From the beginning the matcher owes it: until
+every connector has taken it over it stays in an outbox, and a matcher that starts again finds in
 its journal what it still owes.
 
 The index is a copy of what connectors hold: of all of it, or of the tiles that the placement plan
