@@ -375,7 +375,7 @@ class Session:
             self._dropped, self._first, self._last = 0, b"", b""
         names = self.names_for(shared)
         again = self._may_have(shared.message_id)
-        link.send(shared.again(names) if again else shared.image(names))
+        link.send_with_others(shared.again(names) if again else shared.image(names))
         if self.durable:
             self.unacked[shared.message_id] = shared
         else:
