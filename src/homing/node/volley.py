@@ -107,6 +107,7 @@ class Volley:
         """As many as there is room for, side by side: how long each is, and where."""
         sizes, places = array("i"), array("Q")
         used = size = 0
+        place = self._base
         last: bytes | None = None
         for image in images:
             if image is not last:

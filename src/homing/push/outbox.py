@@ -23,7 +23,7 @@ MAX_PARCELS: Final = 100_000
 class Parcel:
     """One publication for clients of one connector: what is acknowledged as a whole."""
 
-    __slots__ = ("attributes", "clients", "message_id", "moved", "payload", "sources")
+    __slots__ = ("attributes", "clients", "message_id", "moved", "payload", "size", "sources")
 
     def __init__(
         self,
@@ -39,12 +39,9 @@ class Parcel:
         self.attributes = attributes
         self.clients = clients  # bare ids
         self.moved = moved
+        self.size = len(payload) + len(attributes) + len(clients)
         # Who is told of the ack: two matchers may send the same publication, after a failover.
         self.sources: list[Link] = [] if source is None else [source]
-
-    @property
-    def size(self) -> int:
-        return len(self.payload) + len(self.attributes) + len(self.clients)
 
 
 class Outbox:

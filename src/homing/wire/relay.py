@@ -225,7 +225,7 @@ def _push(message: Message, record: int) -> Push:
     if not clients or len(clients) % record:
         raise Malformed(f"a client list has {record} bytes an entry, got {len(clients)}")
     return Push(
-        id_of(items),
+        _sized(items, MESSAGE_ID, ID_BYTES, "message id"),
         items.get(PAYLOAD, b""),
         clients,
         items.get(ATTRIBUTES, b"{}"),
@@ -252,7 +252,8 @@ def _ack(items: dict[int, bytes]) -> Ack:
     clients = items.get(CLIENTS, b"")
     if len(clients) % ID_BYTES:
         raise Malformed(f"client ids are {ID_BYTES} bytes each, got {len(clients)}")
-    return Ack(id_of(items), clients, _optional_node(items))
+    identity = _sized(items, MESSAGE_ID, ID_BYTES, "message id")
+    return Ack(identity, clients, _optional_node(items))
 
 
 def _nak(items: dict[int, bytes]) -> Nak:
