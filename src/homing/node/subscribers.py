@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from homing.node.link import StreamLink
 from homing.node.plug import Bounds, Codec, Plug
@@ -25,10 +25,11 @@ _UNKNOWN: Final = -2
 class SubscriberLink(StreamLink):
     """A link that may turn out to be a browser's, and that is mostly written to with many others."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_salvo")
 
-    def __init__(self, host: Host, plug: SubscriberPlug, dial: Dial | None) -> None:
+    def __init__(self, host: Host, plug: Plug, dial: Dial | None, salvo: Salvo) -> None:
         super().__init__(host, plug, dial)
+        self._salvo = salvo
         self._fd = _UNKNOWN  # asked for with the first push: many never get one
 
     def send_with_others(self, message: bytes) -> None:
@@ -38,7 +39,7 @@ class SubscriberLink(StreamLink):
             if self.over or self._joint is not None:
                 self.send(message)
                 return
-            cast("SubscriberPlug", self._plug).salvo(self._host).add(self)
+            self._salvo.add(self)
         out.append(message)
         self._queued += len(message)
 
@@ -131,14 +132,10 @@ class SubscriberPlug(Plug):
         self._frames = Frames()
         self._salvo: Salvo | None = None
 
-    def salvo(self, host: Host) -> Salvo:
-        """Where links meet that are pushed to in one turn."""
+    def link(self, host: Host, dial: Dial | None = None) -> StreamLink:
         if self._salvo is None:
             self._salvo = Salvo(host)
-        return self._salvo
-
-    def link(self, host: Host, dial: Dial | None = None) -> StreamLink:
-        return SubscriberLink(host, self, dial)
+        return SubscriberLink(host, self, dial, self._salvo)
 
     def codec(self) -> Codec:
         return SubscriberCodec(self._max_command, self._origins)

@@ -228,7 +228,7 @@ class Intake:
         self.taken += 1
         self._taking[publication.message_id] = taken
         self._unsynced.append((number, taken))
-        owed.owe(publication, by_connector(places))
+        owed.owe(publication, by_connector(places), places)
         if not number:  # no journal is kept here: nothing to wait for
             self.journaled(0, now)
 

@@ -246,4 +246,3 @@ def _find(items: Iterable[Item], wanted: int) -> bytes | None:
         if identity == wanted:
             return body
     return None
-
