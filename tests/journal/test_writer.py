@@ -425,3 +425,25 @@ def test_a_disk_that_is_behind_presses_and_relieves(
     loop.run_until(lambda: loop.durable[-1:] == [number])
     journal.close()
     assert [found for found, _ in on_disk(tmp_path)] == list(range(1, number + 1))
+
+
+def test_what_nobody_waits_for_goes_with_what_somebody_does(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "TOLD_SECONDS", 3600.0)
+    journal = opened(tmp_path, loop)
+    told = journal.append(Delivered(0.0, bytes(12), bytes(12)))
+    assert journal._bell.wait(0) is False  # not in the middle of a turn
+    promised = journal.append(publication(1))
+    loop.run_until(lambda: loop.durable == [promised])
+    assert [number for number, _ in on_disk(tmp_path)] == [told, promised]
+    last = journal.append(Delivered(0.0, bytes(12), bytes(12)))
+    journal.close()  # nor does it wait then
+    assert [number for number, _ in on_disk(tmp_path)] == [told, promised, last]
+
+
+def test_what_nobody_waits_for_is_written_in_a_moment(tmp_path: Path, loop: Loop) -> None:
+    journal = opened(tmp_path, loop)
+    told = journal.append(Delivered(0.0, bytes(12), bytes(12)))
+    loop.run_until(lambda: loop.durable == [told])
+    journal.close()

@@ -2,8 +2,10 @@
 
 `append` costs the loop a list entry and a number. One thread takes what has gathered, writes
 it as one block, syncs it if asked to, and posts `on_durable(number)` back to the loop; while
-it waits for the disk the next group gathers. Commits are at least `interval` apart, so a
-busy node writes some hundred blocks a second and an idle one answers at once.
+it waits for the disk the next group gathers. Commits are at least `interval` apart, after more
+than a few events from the end of one to the beginning of the next: so a busy node writes some
+hundred blocks a second and a quiet one answers at once. What nobody waits for (an event that
+tells of what was done) goes with the next that somebody does, or in a moment.
 
 A disk that is behind makes peers wait: from `PRESSED_EVENTS` on the host reads no more of them
 (`on_pressure`) until half of that is written.
@@ -56,11 +58,18 @@ BACKLOG_BYTES = 64 << 20
 # Events in one write: bounds the thread's memory and how long one write may take; a slow disk
 # catches up only if a write takes more than what came meanwhile.
 GROUP_EVENTS = 32_768
+# Events in a group from which on more are let gather: of fewer nothing is gained.
+FEW_EVENTS = 16
+# Seconds that events nobody waits for wait for more: a connector without durable sessions writes forty
+# blocks a second instead of hundreds. What a killed process may take with it.
+TOLD_SECONDS = 0.02
 # How often a disk that took no more is tried again: soon enough for a person who freed space.
 RETRY_SECONDS = 0.25
 # How long close() tries to write the last group to a disk that refuses it.
 CLOSE_SECONDS = 5.0
 
+# What an answer waits for: promises, and what completes one.
+_AWAITED: Final = PROMISES | {PublicationMatched}
 # The fields that can be large, for those kinds that have such.
 _BULK: Final[dict[type[Event], Callable[[Any], int]]] = {
     PublicationAccepted: lambda event: len(event.payload) + len(event.attrs),
@@ -111,9 +120,12 @@ class Journal:
         self._bulk_out = 0  # written by the thread only
         self._owed = False
         self._rung = False  # so that only the first event of a group pays for the bell
+        self._hurried = False  # the same for the first that somebody waits for
         self._bell = threading.Event()
+        self._hurry = threading.Event()
         self._closing = threading.Event()
         self._in_hand: list[Event] = []  # the group being written
+        self._written = 0  # events of the last group
         self._scribe = threading.Thread(target=self._run, name="journal", daemon=True)
         self._scribe.start()
 
@@ -145,6 +157,8 @@ class Journal:
         self.number = number = self.number + 1
         if not self._rung:
             self._ring()
+        if not self._hurried and event.__class__ in _AWAITED:
+            self._make_haste()
         return number
 
     def _extend(self, batch: Batch) -> int:
@@ -162,6 +176,8 @@ class Journal:
         self._press()
         if not self._rung:
             self._ring()
+        if not self._hurried:  # a batch is large enough already
+            self._make_haste()
         if self.trouble:
             raise DiskFull(self.trouble)
         return self.number
@@ -177,6 +193,11 @@ class Journal:
         if self._instant and not self._owed:
             self._owed = True
             self._post(self._tell_instantly)
+
+    def _make_haste(self) -> None:
+        """Once a group: somebody waits for it."""
+        self._hurried = True
+        self._notify(self._hurry.set)
 
     def _admit_bulk(self, event: Event) -> bool:
         size = _BULK[event.__class__](event)
@@ -239,6 +260,7 @@ class Journal:
         if self.lost and not self.trouble:
             self._tell_of_gap()
         self._closing.set()
+        self._hurry.set()
         self._bell.set()
         self._scribe.join()
         disk = self._log.disk
@@ -254,20 +276,28 @@ class Journal:
         try:
             while not (self._closing.is_set() and not self._pending):
                 # Woken for the segment's age too, where nothing is appended for long.
-                self._bell.wait(1.0)
+                if self._bell.wait(1.0):
+                    self._hurry.wait(TOLD_SECONDS)
                 self._bell.clear()
-                self._rung = False
+                self._hurry.clear()
+                self._rung = self._hurried = False
+                began = self._clock.monotonic()
                 if self._pending and not self._commit():
                     return
                 self._log.idle()
                 self._announce_sealed()
                 if not self._closing.is_set():
-                    self._closing.wait(self._interval)
+                    self._closing.wait(self._rest(began))
             self._log.rotate()
             self._announce_sealed()
         except BaseException as error:
             # A bug, not a full disk: from now on nothing is promised any more.
             self.trouble = f"the journal's thread failed: {error!r}"
+
+    def _rest(self, began: float) -> float:
+        if self._written > FEW_EVENTS:
+            return self._interval
+        return max(0.0, began + self._interval - self._clock.monotonic())
 
     def _commit(self) -> bool:
         """Write one group, as often as it takes; False if closing and it cannot be."""
@@ -278,6 +308,7 @@ class Journal:
         if not self._write(group):
             return False
         self._in_hand = []
+        self._written = size
         if self._bulk_in > self._bulk_out:
             self._bulk_out += sum(
                 _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
@@ -285,6 +316,7 @@ class Journal:
         if self._pressed and len(self._pending) < self._pressed_at // 2:
             self._notify(self._relieve)
         if self._pending:
+            self._hurry.set()
             self._bell.set()
         return True
 
