@@ -141,13 +141,11 @@ def test_a_checkpoint_owes_what_is_not_on_disk_yet_once() -> None:
     desk.subscribe(1)
     desk.send(7)
     desk.send(8)
-    first, second = desk.relayed()
-    desk.take_over(first)
+    desk.take_over(desk.relayed()[0])
     after = Desk(list(desk.matcher.checkpoint()), ready=False)
     after.hello(C1, C2)
     again = [one for one in after.relayed() if isinstance(one, relay.Push)]
     assert [one.message_id for one in again] == [message_id(8)]
-    assert isinstance(second, relay.Push)
 
 
 def test_without_connectors_the_ack_comes_a_second_later() -> None:
@@ -168,9 +166,7 @@ def test_one_far_too_large_is_refused_once_and_the_link_goes_on() -> None:
     for run in PacketStream().receive(image):
         desk.matcher.receive(desk.publisher, run, 0.0)
     [refusal] = desk.answers()
-    assert isinstance(refusal, publish.Refusal)
-    assert refusal.message_id == message_id(6)
-    assert refusal.reason.startswith("too-large")
+    assert refusal == publish.Refusal(message_id(6), f"too-large over {MAX_MESSAGE} bytes")
     desk.send(7)
     assert len(desk.relayed()) == 1
     assert desk.publisher.reason is None
