@@ -45,6 +45,20 @@ def test_everybody_gets_every_volley_in_order(volley: Volley | OneByOne, pairs: 
         assert receiver.recv(1 << 16) == b"".join(volleys)
 
 
+def test_each_gets_its_own_however_much_that_is_together(
+    volley: Volley | OneByOne, pairs: list[Pair]
+) -> None:
+    shared = os.urandom(ROOM // 3)
+    own = [os.urandom(which) for which in range(1, len(pairs) + 1)]
+    images = [shared if which % 7 < 2 else own[which] for which in range(len(pairs))]
+    fill(pairs[5][0])
+    assert list(volley.send_each(fds(pairs), images)) == [(5, 0)]
+    assert list(volley.send(fds(pairs[6:]), b"and all the same")) == []
+    for which, (_, receiver) in enumerate(pairs):
+        expected = images[which] + b"and all the same" * (which > 5)
+        assert which == 5 or drain(receiver) == expected
+
+
 def test_who_takes_less_or_nothing_is_named_and_harms_nobody(
     volley: Volley | OneByOne, pairs: list[Pair]
 ) -> None:

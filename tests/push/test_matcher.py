@@ -17,8 +17,8 @@ from homing.push.ring import vnode_hashes
 from homing.push.table import Index, Table
 from homing.testing import RecordingLink, RecordingPort
 from homing.wire import publish, relay, status
-from homing.wire.assembly import Assembler
-from homing.wire.packet import STATUS
+from homing.wire.assembly import MAX_MESSAGE, Assembler
+from homing.wire.packet import STATUS, PacketStream
 
 C1, C2 = b"conn0001", b"conn0002"
 EVERY_N = b'{"n":{"use":2}}'
@@ -131,6 +131,20 @@ def test_without_connectors_the_ack_comes_a_second_later() -> None:
         desk.matcher.wake(key, 1.0)
     assert desk.answers() == [publish.Accepted(message_id(7), 1)]
     assert len(desk.matcher.owed) == 1
+
+
+def test_one_far_too_large_is_refused_once_and_the_link_goes_on() -> None:
+    desk = Desk()
+    desk.subscribe(1)
+    image = publish.Publish(b"{}", bytes(8 * MAX_MESSAGE), message_id(6)).encode()
+    for run in PacketStream().receive(image):
+        desk.matcher.receive(desk.publisher, run, 0.0)
+    [refusal] = desk.answers()
+    assert refusal == publish.Refusal(message_id(6), f"too-large over {MAX_MESSAGE} bytes")
+    desk.send(7)
+    desk.sync_journal()
+    assert len(desk.relayed()) == 1
+    assert desk.publisher.reason is None
 
 
 def test_nobody_matches_is_acknowledged_at_once_with_zero() -> None:

@@ -55,6 +55,21 @@ def test_dispatch_and_redirect_as_recorded() -> None:
         assert typed.encode() == load(name)
 
 
+@given(st.integers(0, 2100), st.integers(1, 3), st.booleans(), st.booleans())
+def test_the_short_way_to_encode_gives_the_same_bytes(
+    size: int, clients: int, redirected: bool, first: bool
+) -> None:
+    payload, listed = bytes(size), CLIENT_A * clients
+    items = [(relay.PAYLOAD, payload), (relay.CLIENTS, listed), (relay.ATTRIBUTES, b"{}")]
+    items += [(relay.FIRST, b"\x01")] * first
+    key = (relay.MESSAGE_ID, MSG)
+    push = relay.Push(MSG, payload, listed, b"{}", redirected, first)
+    assert push.encode() == packet.encode(packet.PUSH, items, key=key, redirected=redirected)
+    many = CLIENT_B * (size // ID_BYTES)
+    told = [item for item in ((relay.CLIENTS, many), (relay.CONNECTOR, C1)) if item[1]]
+    assert relay.Ack(MSG, many, C1).encode() == packet.encode(packet.ACK, told, key=key)
+
+
 def test_a_long_push_as_recorded() -> None:
     typed = relay.Push(MSG, b"a" * 4100, CLIENT_A, b"{}")
     [message] = messages(load("packet/long"))

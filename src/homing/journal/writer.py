@@ -2,8 +2,9 @@
 
 `append` costs the loop a list entry and a number. One thread takes what has gathered, writes
 it as one block, syncs it if asked to, and posts `on_durable(number)` back to the loop; while
-it waits for the disk the next group gathers. Commits are at least `interval` apart, so a
-busy node writes some hundred blocks a second and an idle one answers at once.
+it waits for the disk the next group gathers. Commits are at least `interval` apart, after more
+than a few events from the end of one to the beginning of the next: so a busy node writes some
+hundred blocks a second and a quiet one answers at once.
 
 A disk that is behind makes peers wait: from `PRESSED_EVENTS` on the host reads no more of them
 (`on_pressure`) until half of that is written.
@@ -56,6 +57,8 @@ BACKLOG_BYTES = 64 << 20
 # Events in one write: bounds the thread's memory and how long one write may take; a slow disk
 # catches up only if a write takes more than what came meanwhile.
 GROUP_EVENTS = 32_768
+# Events in a group from which on more are let gather: of fewer nothing is gained.
+FEW_EVENTS = 16
 # How often a disk that took no more is tried again: soon enough for a person who freed space.
 RETRY_SECONDS = 0.25
 # How long close() tries to write the last group to a disk that refuses it.
@@ -114,6 +117,7 @@ class Journal:
         self._bell = threading.Event()
         self._closing = threading.Event()
         self._in_hand: list[Event] = []  # the group being written
+        self._written = 0  # events of the last group
         self._scribe = threading.Thread(target=self._run, name="journal", daemon=True)
         self._scribe.start()
 
@@ -257,17 +261,23 @@ class Journal:
                 self._bell.wait(1.0)
                 self._bell.clear()
                 self._rung = False
+                began = self._clock.monotonic()
                 if self._pending and not self._commit():
                     return
                 self._log.idle()
                 self._announce_sealed()
                 if not self._closing.is_set():
-                    self._closing.wait(self._interval)
+                    self._closing.wait(self._rest(began))
             self._log.rotate()
             self._announce_sealed()
         except BaseException as error:
             # A bug, not a full disk: from now on nothing is promised any more.
             self.trouble = f"the journal's thread failed: {error!r}"
+
+    def _rest(self, began: float) -> float:
+        if self._written > FEW_EVENTS:
+            return self._interval
+        return max(0.0, began + self._interval - self._clock.monotonic())
 
     def _commit(self) -> bool:
         """Write one group, as often as it takes; False if closing and it cannot be."""
@@ -278,6 +288,7 @@ class Journal:
         if not self._write(group):
             return False
         self._in_hand = []
+        self._written = size
         if self._bulk_in > self._bulk_out:
             self._bulk_out += sum(
                 _BULK[event.__class__](event) for event in group if event.__class__ in _BULK

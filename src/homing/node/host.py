@@ -211,8 +211,13 @@ class Host:
 
     def together(self, links: Sequence[Link]) -> Joint:
         """Send to all of these links at once from now on."""
+        return Joint(self.turn, cast("Sequence[StreamLink]", links), self.volley)
+
+    @property
+    def volley(self) -> Volley | OneByOne:
+        """What writes to many links at once."""
         self._volley = self._volley or make_volley()
-        return Joint(self.turn, cast("Sequence[StreamLink]", links), self._volley)
+        return self._volley
 
     # -- what links ask for -----------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A volley: the same bytes to many sockets with one system call, through Linux's io_uring.
+"""A volley: bytes to many sockets with one system call, through Linux's io_uring.
 
 What the kernel does to send costs the same; the way into it and back, and the loop's own way of
 writing, are paid once for a thousand sockets. Nothing is left under way between calls: every
@@ -6,8 +6,8 @@ send is told not to wait, so it has ended, in whole, in part or not at all, when
 returns. Whoever did not take everything is named, and is written to as ever. Where the kernel has
 no io_uring, or lets us have none, `OneByOne` does the same, a call a socket.
 
-    entries   [send, fd, ──┐ , size, …] × ENTRIES     all but fd and size are written once
-    bytes     [ data ] ◄───┘                          what all of them point to
+    entries   [send, fd, ──┐ , size, …] × ENTRIES     code and flags are written once
+    bytes     [ data ] ◄───┘                          what they point to, mostly the same
     results   [which entry, bytes taken] × 2·ENTRIES
 """
 
@@ -19,7 +19,7 @@ import mmap
 import os
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 # Sockets a system call: sixty bytes each, and a thousandth of the call is little enough.
@@ -67,10 +67,11 @@ class Volley:
         answers = words[first : first + 2 * ENTRIES * 4].cast("B").cast("i")
         self._which = answers[0::4]
         self._taken = answers[2::4]
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes))
+        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes))
         for at in range(ENTRIES):
-            entry = (_SEND, 0, 0, -1, 0, address, 0, _QUIETLY, at)
+            entry = (_SEND, 0, 0, -1, 0, 0, 0, _QUIETLY, at)
             _ENTRY.pack_into(self._entries, at * _ENTRY.size, *entry)
+        self._places = memoryview(self._entries).cast("Q")[2 :: _ENTRY.size // 8]
         fields = memoryview(self._entries).cast("i")
         self._fds = fields[1 :: _ENTRY.size // 4]
         self._sizes = fields[6 :: _ENTRY.size // 4]
@@ -85,16 +86,50 @@ class Volley:
         while at < len(fds):
             first = self._words[self._asked] % ENTRIES
             portion = fds[at : at + ENTRIES - first]
-            for entry, taken in self._submit(first, portion, len(data)):
+            count = len(portion)
+            sizes, places = array("i", (len(data),)) * count, array("Q", (self._base,)) * count
+            for entry, taken in self._submit(first, portion, sizes, places):
                 yield at + entry - first, max(taken, 0)
-            at += len(portion)
+            at += count
 
-    def _submit(self, first: int, fds: array[int], size: int) -> list[tuple[int, int]]:
+    def send_each(self, fds: array[int], images: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+        """The same, to each socket its own; ROOM bytes at most. The same object is copied once in a row."""
+        at = 0
+        while at < len(fds):
+            first = self._words[self._asked] % ENTRIES
+            sizes, places = self._lay_out(images[at : at + ENTRIES - first])
+            count = len(sizes)
+            for entry, taken in self._submit(first, fds[at : at + count], sizes, places):
+                yield at + entry - first, max(taken, 0)
+            at += count
+
+    def _lay_out(self, images: Sequence[bytes]) -> tuple[array[int], array[int]]:
+        """As many as there is room for, side by side: how long each is, and where."""
+        sizes, places = array("i"), array("Q")
+        used = size = 0
+        place = self._base
+        last: bytes | None = None
+        for image in images:
+            if image is not last:
+                size = len(image)
+                if used + size > ROOM:
+                    break
+                self._bytes[used : used + size] = image
+                place = self._base + used
+                used += size
+                last = image
+            sizes.append(size)
+            places.append(place)
+        return sizes, places
+
+    def _submit(
+        self, first: int, fds: array[int], sizes: array[int], places: array[int]
+    ) -> list[tuple[int, int]]:
         """Send to as many as fit behind each other; those who did not take it all."""
         count = len(fds)
-        sizes = array("i", (size,)) * count
         self._fds[first : first + count] = memoryview(fds)
         self._sizes[first : first + count] = memoryview(sizes)
+        self._places[first : first + count] = memoryview(places)
         words = self._words
         asked = words[self._asked]
         words[self._asked] = (asked + count) & 0xFFFF_FFFF
@@ -110,7 +145,7 @@ class Volley:
         if begun == count and taken.tobytes() == sizes.tobytes():
             return []
         ended = zip(self._which[at : at + begun], taken, strict=True)
-        short = [(entry, result) for entry, result in ended if result < size]
+        short = [(entry, result) for entry, result in ended if result < sizes[entry - first]]
         return short + [(first + entry, 0) for entry in range(begun, count)]
 
     def close(self) -> None:
@@ -123,12 +158,16 @@ class OneByOne:
 
     def send(self, fds: array[int], data: bytes) -> Iterator[tuple[int, int]]:
         """As Volley's."""
+        return self.send_each(fds, [data] * len(fds))
+
+    def send_each(self, fds: array[int], images: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+        """As Volley's."""
         for which, fd in enumerate(fds):
             try:
-                taken = os.write(fd, data)
+                taken = os.write(fd, images[which])
             except OSError:
                 taken = 0
-            if taken < len(data):
+            if taken < len(images[which]):
                 yield which, taken
 
     def close(self) -> None:

@@ -190,7 +190,7 @@ class Delivery:
             elif session.link is None:
                 gone.append(client)
             elif session.refill():
-                session.link.send(shared.image(names))
+                session.link.send_with_others(shared.image(names))
             else:
                 later.append(client)
                 self._fall_behind(session, shared, now)
@@ -274,7 +274,7 @@ def _send(image: bytes, clients: bytes, sessions: Mapping[bytes, Session]) -> li
         session = find(client)
         if session is not None and session.room >= size:
             session.room -= size
-            session.link.send(image)  # type: ignore[union-attr]  # room is for a link
+            session.link.send_with_others(image)  # type: ignore[union-attr]  # room is for a link
         else:
             others.append(client)
     return others

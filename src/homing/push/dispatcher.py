@@ -143,16 +143,16 @@ class Dispatcher(PacketRole):
             raise Malformed("subscriptions come from connectors")
 
     def _push(self, link: Link, push: relay.Push) -> None:
+        identity, payload, attributes = push.message_id, push.payload, push.attributes
         for connector, clients in by_connector(push.clients).items():
-            content = push.payload, push.attributes
-            parcel = Parcel(push.message_id, *content, clients, link, push.moved)
-            if push.first:
-                self._turnstiles.setdefault(link, Turnstile()).open(connector)
+            parcel = Parcel(identity, payload, attributes, clients, link, push.moved)
+            if push.first and link in self._turnstiles:
+                self._turnstiles[link].open(connector)
             self._parcel(link, connector, parcel, push.redirected)
 
     def _parcel(self, link: Link, connector: bytes, parcel: Parcel, redirected: bool) -> None:
         """Owe one parcel, or refuse it, and then all behind it on the same way."""
-        turnstile = self._turnstiles.setdefault(link, Turnstile())
+        turnstile = self._turnstiles.get(link)
         outbox = self.outboxes.get(connector)
         known = outbox and outbox.find(parcel.message_id, parcel.clients, parcel.moved)
         if known:
@@ -160,14 +160,14 @@ class Dispatcher(PacketRole):
                 known.sources.append(link)
             return
         reason = ""
-        if turnstile.blocks(connector, parcel.message_id):
+        if turnstile is not None and turnstile.blocks(connector, parcel.message_id):
             reason = "queue-full waiting for what was refused before"
         elif connector not in self.connectors and (redirected or connector not in self._owners):
             reason = "no-service nobody here holds that connector"
         elif outbox is not None and outbox.full:
             reason = "queue-full the connector takes nothing"
         if reason:
-            turnstile.refuse(connector, parcel.message_id)
+            self._turnstiles.setdefault(link, Turnstile()).refuse(connector, parcel.message_id)
             link.send(relay.Nak(parcel.message_id, reason, connector).encode())
             return
         first = outbox is None

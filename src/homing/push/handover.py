@@ -72,9 +72,17 @@ class Handover:
 
     # Publications
 
-    def owe(self, publication: Publish, clients: Mapping[bytes, bytes]) -> None:
-        """Owe it to every connector concerned, and send it: once per dispatcher if it fits."""
+    def owe(
+        self, publication: Publish, clients: Mapping[bytes, bytes], listed: bytes = b""
+    ) -> None:
+        """Owe it to every connector concerned, and send it: once per dispatcher if it fits.
+
+        `listed`: the same clients as places, where the caller has them.
+        """
         room = _room(publication)
+        if listed and len(clients) == 1 and len(listed) <= room * PLACE_BYTES:
+            self._owe_one(publication, *next(iter(clients.items())), listed)
+            return
         leaving: dict[Link, list[bytes]] = {}
         owed = 0
         for connector, ids in clients.items():
@@ -91,6 +99,16 @@ class Handover:
             self._done(publication.message_id)
         for link, lists in leaving.items():
             _send(link, publication, lists, room * PLACE_BYTES)
+
+    def _owe_one(self, publication: Publish, connector: bytes, ids: bytes, listed: bytes) -> None:
+        """What most publications need: one connector, one message."""
+        outbox = self._outbox(connector)
+        outbox.add(_parcel(publication, ids))
+        identity = publication.message_id
+        self._owed[identity] = 1
+        if outbox.link is not None and not outbox.stalled:
+            push = relay.Push(identity, publication.payload, listed, publication.attributes)
+            outbox.link.send(push.encode())
 
     def acked(self, message_id: bytes, clients: bytes, connector: bytes) -> None:
         """A connector has taken a parcel over."""

@@ -16,7 +16,7 @@ import msgspec
 
 from homing.push.placement import COPIES, EVERYWHERE, Plan, Tile, name_of
 from homing.push.ring import Ring
-from homing.push.share import Share
+from homing.push.share import WHOLE, Share
 from homing.push.table import Entry, Index
 from homing.push.values import Value
 
@@ -109,7 +109,7 @@ class Holdings:
     def here(self, attributes: Mapping[str, Value]) -> tuple[int, bytes] | None:
         """Whom a publication concerns, if we hold all of the answer."""
         for share in reversed(self.shares):
-            tiles = share.plan.asked(attributes)
+            tiles = WHOLE if share.whole else share.plan.asked(attributes)
             if share.held.issuperset(tiles):
                 return share.match(tiles, attributes)
         return None

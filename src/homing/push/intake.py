@@ -244,20 +244,22 @@ class Intake:
 
     def journaled(self, number: int, now: float) -> None:
         """Durable: hand it on."""
-        if self._unsynced and not self._handed:
-            self._matcher.port.later(now + HAND_ON_SECONDS, ACKS)
-        while self._unsynced and self._unsynced[0][0] <= number:
-            _, taken = self._unsynced.popleft()
-            identity = taken.publication.message_id
-            self._handed[identity] = (now + HAND_ON_SECONDS, taken)
-            self._matcher.owed.owe(taken.publication, by_connector(taken.places))
+        unsynced, handed = self._unsynced, self._handed
+        while unsynced and unsynced[0][0] <= number:
+            _, taken = unsynced.popleft()
+            publication = taken.publication
+            if not handed:
+                self._matcher.port.later(now + HAND_ON_SECONDS, ACKS)
+            handed[publication.message_id] = (now + HAND_ON_SECONDS, taken)
+            self._matcher.owed.owe(publication, by_connector(taken.places), taken.places)
 
     def done(self, identity: bytes, now: float) -> None:
-        """The connectors have taken it over, or have had their time: acknowledge."""
+        """The connectors have taken it over: acknowledge it."""
         handed = self._handed.pop(identity, None)
-        if handed is None:
-            return
-        taken = handed[1]
+        if handed is not None:
+            self._acknowledge(identity, handed[1], now)
+
+    def _acknowledge(self, identity: bytes, taken: Taken, now: float) -> None:
         self.times.observe(now - taken.at)
         del self._taking[identity]
         self.remember(identity, taken.matched)
@@ -278,11 +280,12 @@ class Intake:
         if late:
             self._matcher.neighbours.announce()
             self.balance.keep()
-        for identity, (due, _) in list(self._handed.items()):
+        for identity, (due, taken) in list(self._handed.items()):
             if due > now:
                 self._matcher.port.later(due, ACKS)
                 return
-            self.done(identity, now)
+            del self._handed[identity]
+            self._acknowledge(identity, taken, now)
 
     def checkpoint(self) -> list[Event]:
         """What was taken, with match counts, and what is on its way into the journal."""

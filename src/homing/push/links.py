@@ -161,7 +161,9 @@ class PacketRole(ABC):
             if peer.node and self.taken(link, message, now):
                 return
             typed = relay.decode(message, self.record)
-            if isinstance(typed, relay.Hello):
+            if message.command > packet.HEARTBEAT and peer.node and link.state is not None:
+                self.relayed(link, typed, now)
+            elif isinstance(typed, relay.Hello):
                 self._greeted(link, peer, typed, now)
             elif isinstance(typed, relay.Heartbeat):
                 peer.load = typed.load
@@ -169,8 +171,6 @@ class PacketRole(ABC):
                     link.send(self.heartbeat())
             elif not peer.node:
                 raise Malformed("say hello first")
-            elif link.state is not None:
-                self.relayed(link, typed, now)
         except Refused as error:
             if message.command not in (packet.ACK, packet.NAK):
                 link.send(relay.Nak(_id_of(message), f"{error.code} {error}").encode())

@@ -16,6 +16,7 @@ from homing.ports import Link
 
 MAX_BYTES: Final = 64 << 20
 """Owed to one connector: minutes of a busy one's traffic while it restarts."""
+MOVED: Final = b"m"
 MAX_PARCELS: Final = 100_000
 """Small ones cost about 500 bytes each beside their content."""
 
@@ -23,7 +24,7 @@ MAX_PARCELS: Final = 100_000
 class Parcel:
     """One publication for clients of one connector: what is acknowledged as a whole."""
 
-    __slots__ = ("attributes", "clients", "message_id", "moved", "payload", "sources")
+    __slots__ = ("attributes", "clients", "message_id", "moved", "payload", "size", "sources")
 
     def __init__(
         self,
@@ -39,12 +40,9 @@ class Parcel:
         self.attributes = attributes
         self.clients = clients  # bare ids
         self.moved = moved
+        self.size = len(payload) + len(attributes) + len(clients)
         # Who is told of the ack: two matchers may send the same publication, after a failover.
         self.sources: list[Link] = [] if source is None else [source]
-
-    @property
-    def size(self) -> int:
-        return len(self.payload) + len(self.attributes) + len(self.clients)
 
 
 class Outbox:
@@ -84,20 +82,23 @@ class Outbox:
 
     def acked(self, message_id: bytes, clients: bytes) -> Parcel | None:
         """The connector has it: owed no more. None if it was not, or not for these clients."""
-        for moved in (False, True):
-            key = _key(message_id, clients, moved)
+        key = message_id + clients[:ID_BYTES]
+        parcel = self._parcels.get(key)
+        if parcel is None or len(parcel.clients) != len(clients):
+            key += MOVED
             parcel = self._parcels.get(key)
-            if parcel is not None and len(parcel.clients) == len(clients):
-                del self._parcels[key]
-                self.held -= parcel.size
-                return parcel
-        return None
+            if parcel is None or len(parcel.clients) != len(clients):
+                return None
+        del self._parcels[key]
+        self.held -= parcel.size
+        return parcel
 
 
 def _key(message_id: bytes, clients: bytes, moved: bool) -> bytes:
     # A client is in one parcel of a publication only, so the first one names the parcel; what
     # its former connector sends it may be another.
-    return message_id + clients[:ID_BYTES] + (b"m" if moved else b"")
+    key = message_id + clients[:ID_BYTES]
+    return key + MOVED if moved else key
 
 
 class Turnstile:

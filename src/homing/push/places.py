@@ -64,6 +64,10 @@ def once(lists: list[bytes]) -> bytes:
 def _grouped(listed: bytes) -> dict[bytes, bytes]:
     groups: dict[bytes, list[bytes]] = {}
     if len(listed) <= _SHORT:
+        connector = listed[ID_BYTES:PLACE_BYTES]
+        alone = listed.split(connector) if listed else [b"."]
+        if not alone[-1] and max(map(len, alone)) == ID_BYTES:  # it is in its places only
+            return {connector: b"".join(alone)}
         for client, connector in _each_place(listed):
             groups.setdefault(connector, []).append(client)
         return {connector: b"".join(clients) for connector, clients in groups.items()}

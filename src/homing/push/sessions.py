@@ -164,8 +164,9 @@ class Session:
         # As JSON: it is told as such, and takes a tenth of the parsed fields' memory.
         self.subscriptions: dict[str, bytes] = {}
         self.names: tuple[str, ...] = ()  # of all subscriptions
-        self.waiting: dict[bytes, Shared] = {}  # not sent on this connection
-        # Sent on it, durable sessions only: the others share an empty one, as most are idle.
+        # Not sent on this connection. Those to whom nothing waits, nearly all, share an empty one.
+        self.waiting: dict[bytes, Shared] = _NONE_SENT
+        # Sent on it, durable sessions only: the others share that too, as most are idle.
         self.unacked: dict[bytes, Shared] = {} if durable else _NONE_SENT
         self.again: dict[bytes, None] = _NONE_AGAIN  # of the waiting: part of a replay
         # What its former connector sends, kept apart to be sent first; None: no move is awaited.
@@ -232,6 +233,8 @@ class Session:
         if moved and early is not None:
             early[identity] = shared
         else:
+            if self.waiting is _NONE_SENT:
+                self.waiting = {}
             self.waiting[identity] = shared
             if moved:
                 self._replay((identity,))
@@ -317,7 +320,8 @@ class Session:
         """Owe nothing any more; the ids that were."""
         self.release()
         owed = [*self.unacked, *self.waiting]
-        self.waiting, self.unacked, self.again = {}, {} if self.durable else _NONE_SENT, _NONE_AGAIN
+        self.waiting, self.again = _NONE_SENT, _NONE_AGAIN
+        self.unacked = {} if self.durable else _NONE_SENT
         self._hold(-self.held)
         return owed
 
@@ -375,7 +379,7 @@ class Session:
             self._dropped, self._first, self._last = 0, b"", b""
         names = self.names_for(shared)
         again = self._may_have(shared.message_id)
-        link.send(shared.again(names) if again else shared.image(names))
+        link.send_with_others(shared.again(names) if again else shared.image(names))
         if self.durable:
             self.unacked[shared.message_id] = shared
         else:

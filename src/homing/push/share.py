@@ -23,6 +23,9 @@ from homing.push.values import Value
 SWEEP: Final = 500
 """Subscriptions looked at in one go when a tile is given up: about 5 ms."""
 
+WHOLE: Final[list[Tile]] = [(0, 0)]
+"""The tiles that every publication lies in where the plan has no cuts."""
+
 Tiles = set[Tile]
 Connectors = Iterable[bytes]
 
@@ -56,7 +59,7 @@ class Share:
         self.held: set[Tile] = set()
         self.remembered: set[Tile] = set()  # held by an earlier life, with this journal
         self.gatherings: list[Gathering] = []
-        self._whole = len(plan.trees) == 1 and not plan.trees[0].cuts
+        self.whole = len(plan.trees) == 1 and not plan.trees[0].cuts  # one tile is all there is
         self._untidy = False  # there may be subscriptions of tiles that are not ours
         self._sweeping: list[tuple[int, Entry]] = []
 
@@ -71,7 +74,7 @@ class Share:
 
     def set(self, client: bytes, connector: bytes, name: bytes, fields: bytes) -> bool:
         """A subscription is now exactly this; whether that changed what we hold."""
-        if self._whole:
+        if self.whole:
             return self.tables[0].set(client, connector, name, fields)
         if any(table.refresh(client, connector, name, fields) for table in self.tables):
             return False
@@ -106,6 +109,8 @@ class Share:
 
     def match(self, tiles: Iterable[Tile], attributes: Mapping[str, Value]) -> tuple[int, bytes]:
         """How many subscriptions match in tiles that we hold, and their places, each once."""
+        if self.whole and not self.leaving:
+            return self.tables[0].find(attributes)
         found = [self.tables[tree].find(attributes) for tree, _ in tiles]
         places = [listed for _, listed in found]
         if self.leaving:

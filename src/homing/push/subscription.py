@@ -107,8 +107,11 @@ def check_attributes(attributes: object) -> Attributes:
     if len(attributes) > MAX_ATTRIBUTES:
         raise SubscriptionError(f"{len(attributes)} attributes, at most {MAX_ATTRIBUTES}")
     for name, value in attributes.items():
-        check_name(name)
+        if type(name) is not str or not 0 < len(name) <= MAX_NAME:
+            check_name(name)
         kind = type(value)
+        if kind is float and isfinite(value):
+            continue
         if kind is str:
             if len(value) > MAX_STRING:
                 raise SubscriptionError(f"`{name}` is longer than {MAX_STRING} characters")

@@ -31,6 +31,7 @@ from homing.wire.packet import (
     body_size,
     encode,
     items_of,
+    joined_items,
 )
 
 MAX_MESSAGE: Final = 1 << 20
@@ -119,8 +120,12 @@ class Assembler:
             end = at + HEADER_BYTES + body_size(run, at)
             if end > size:
                 raise RemoteProtocolError("run ends inside a packet", at)
-            goes_on = self._packet(run, at, end, now, messages)
-            at = self._alike(run, at, end) if goes_on else end
+            if run[at + 3] == SINGLE and HANDSHAKE <= run[at] <= STATUS:  # nearly all of them
+                messages.append(Message(run[at], joined_items(run, at + HEADER_BYTES, end)))
+                at = end
+            else:
+                goes_on = self._packet(run, at, end, now, messages)
+                at = self._alike(run, at, end) if goes_on else end
         return messages
 
     def _alike(self, run: bytes, at: int, end: int) -> int:
@@ -166,7 +171,8 @@ class Assembler:
             what = "extra" if HANDSHAKE <= command <= STATUS else f"command {command}"
             self._refuse(command, _find(items, self._key), f"malformed unknown {what}")
         elif part <= SINGLE:
-            done.append(Message(command, _joined(items), extra & REDIRECTED != 0))
+            whole = joined_items(run, at + HEADER_BYTES, end)
+            done.append(Message(command, whole, extra & REDIRECTED != 0))
         else:
             return self._long(command, extra, items, now, done) and part == MIDDLE
         return False
@@ -240,11 +246,3 @@ def _find(items: Iterable[Item], wanted: int) -> bytes | None:
         if identity == wanted:
             return body
     return None
-
-
-def _joined(items: Iterable[Item]) -> dict[int, bytes]:
-    """Items by id; one that comes twice is joined, as it would be over two packets."""
-    whole: dict[int, bytes] = {}
-    for identity, body in items:
-        whole[identity] = whole[identity] + body if identity in whole else body
-    return whole

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
+import msgspec
+
 from homing.errors import RemoteProtocolError
 
 HANDSHAKE: Final = 1
@@ -54,29 +56,12 @@ _ITEM = Struct(">BH")
 Item = tuple[int, bytes]
 
 
-class Message:
+class Message(msgspec.Struct):
     """One whole message: a command, whether a dispatcher redirected it, and its items by id."""
 
-    __slots__ = ("command", "items", "redirected")
-
-    def __init__(self, command: int, items: dict[int, bytes], redirected: bool = False) -> None:
-        self.command = command
-        self.items = items
-        self.redirected = redirected
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Message):
-            return NotImplemented
-        return (self.command, self.items, self.redirected) == (
-            other.command,
-            other.items,
-            other.redirected,
-        )
-
-    __hash__ = None  # type: ignore[assignment]  # mutable, never a key
-
-    def __repr__(self) -> str:
-        return f"Message({self.command}, {self.items!r}, redirected={self.redirected})"
+    command: int
+    items: dict[int, bytes]
+    redirected: bool = False
 
 
 def encode(
@@ -87,16 +72,16 @@ def encode(
     redirected: bool = False,
 ) -> bytes:
     """A message as one packet, or as head, middles and tail where it does not fit in one."""
-    size = sum([len(body) for _, body in items]) + ITEM_HEADER_BYTES * len(items)
-    if key is not None:
-        size += ITEM_HEADER_BYTES + len(key[1])
+    parts = [b""] if key is None else [b"", _ITEM.pack(key[0], len(key[1])), key[1]]
+    for identity, body in items:
+        if len(body) > MAX_BODY:
+            return _encode_long(command, items, key, REDIRECTED if redirected else 0)
+        parts.append(_ITEM.pack(identity, len(body)))
+        parts.append(body)
+    size = len(b"".join(parts))
     if size > MAX_BODY:
         return _encode_long(command, items, key, REDIRECTED if redirected else 0)
-    parts = [_PACKET.pack(command, size, SINGLE | REDIRECTED if redirected else SINGLE)]
-    if key is not None:
-        parts += (_ITEM.pack(key[0], len(key[1])), key[1])
-    for identity, body in items:
-        parts += (_ITEM.pack(identity, len(body)), body)
+    parts[0] = _PACKET.pack(command, size, SINGLE | REDIRECTED if redirected else SINGLE)
     return b"".join(parts)
 
 
@@ -219,5 +204,24 @@ def items_of(run: bytes, at: int, end: int) -> list[Item]:
         if after > end:
             raise RemoteProtocolError("item is longer than its packet", at + 1)
         items.append((run[at], run[body:after]))
+        at = after
+    return items
+
+
+def joined_items(run: bytes, at: int, end: int) -> dict[int, bytes]:
+    """The same by id; one that comes twice is joined, as it would be over two packets."""
+    items: dict[int, bytes] = {}
+    while at < end:
+        body = at + ITEM_HEADER_BYTES
+        if body > end:
+            raise RemoteProtocolError("packet ends inside an item header", at)
+        after = body + (run[at + 1] << 8 | run[at + 2])
+        if after > end:
+            raise RemoteProtocolError("item is longer than its packet", at + 1)
+        identity = run[at]
+        if identity in items:
+            items[identity] += run[body:after]
+        else:
+            items[identity] = run[body:after]
         at = after
     return items

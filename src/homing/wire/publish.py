@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct as layout
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +20,14 @@ COUNT: Final = 5
 ELSEWHERE: Final = 7
 
 COUNT_BYTES: Final = 4
+
+# An ack is always as long: one call packs it.
+_accepted = layout.Struct(f">BHB BH{ID_BYTES}s BHI").pack
+_ACCEPTED: Final = (
+    packet.ACK,
+    2 * packet.ITEM_HEADER_BYTES + ID_BYTES + COUNT_BYTES,
+    packet.SINGLE,
+)
 
 
 class Hello(Struct, frozen=True):
@@ -56,8 +65,8 @@ class Accepted(Struct, frozen=True):
     matched: int
 
     def encode(self) -> bytes:
-        count = (COUNT, self.matched.to_bytes(COUNT_BYTES, "big"))
-        return packet.encode(packet.ACK, [count], key=(MESSAGE_ID, self.message_id))
+        identity = (MESSAGE_ID, ID_BYTES, self.message_id)
+        return _accepted(*_ACCEPTED, *identity, COUNT, COUNT_BYTES, self.matched)
 
 
 class Refusal(Struct, frozen=True):

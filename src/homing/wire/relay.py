@@ -11,6 +11,7 @@ concatenated bytes they travel in: a fan-out to 10 000 clients is one object, no
 
 from __future__ import annotations
 
+import struct as layout
 from collections.abc import Callable
 from typing import Final
 
@@ -41,6 +42,14 @@ MOVED: Final = 20
 PLACE_BYTES: Final = ID_BYTES + NODE_ID_BYTES
 TIME_BYTES: Final = 8
 LOAD_BYTES: Final = 4
+
+# What most pushes and acks begin with, packed in one call: their packet's header and their id.
+_head = layout.Struct(f">BHBBH{ID_BYTES}s").pack
+_item = layout.Struct(">BH").pack
+_ID_ITEM: Final = packet.ITEM_HEADER_BYTES + ID_BYTES
+_PUSH_BYTES: Final = _ID_ITEM + 3 * packet.ITEM_HEADER_BYTES
+_ACK_BYTES: Final = _ID_ITEM + 2 * packet.ITEM_HEADER_BYTES + NODE_ID_BYTES
+_AT: Final = _item(CONNECTOR, NODE_ID_BYTES)
 
 SYNC_BEGIN: Final = b"\x00"
 SYNC_END: Final = b"\x01"
@@ -93,11 +102,14 @@ class Push(Struct, frozen=True):
     moved: bool = False
 
     def encode(self) -> bytes:
-        items = [
-            (PAYLOAD, self.payload),
-            (CLIENTS, self.clients),
-            (ATTRIBUTES, self.attributes),
-        ]
+        payload, clients, attributes = self.payload, self.clients, self.attributes
+        size = _PUSH_BYTES + len(payload) + len(clients) + len(attributes)
+        if size <= packet.MAX_BODY and not (self.first or self.moved):  # nearly all of them
+            extra = packet.SINGLE | packet.REDIRECTED if self.redirected else packet.SINGLE
+            head = _head(packet.PUSH, size, extra, MESSAGE_ID, ID_BYTES, self.message_id)
+            parts = (head, _item(PAYLOAD, len(payload)), payload, _item(CLIENTS, len(clients)))
+            return b"".join((*parts, clients, _item(ATTRIBUTES, len(attributes)), attributes))
+        items = [(PAYLOAD, payload), (CLIENTS, clients), (ATTRIBUTES, attributes)]
         if self.first:
             items.append((FIRST, b"\x01"))
         if self.moved:
@@ -114,7 +126,12 @@ class Ack(Struct, frozen=True):
     connector: bytes = b""
 
     def encode(self) -> bytes:
-        items = _present((CLIENTS, self.clients), (CONNECTOR, self.connector))
+        clients, connector = self.clients, self.connector
+        size = _ACK_BYTES + len(clients)
+        if clients and connector and size <= packet.MAX_BODY:  # of a push: nearly all of them
+            head = _head(packet.ACK, size, packet.SINGLE, MESSAGE_ID, ID_BYTES, self.message_id)
+            return b"".join((head, _item(CLIENTS, len(clients)), clients, _AT, connector))
+        items = _present((CLIENTS, clients), (CONNECTOR, connector))
         return packet.encode(packet.ACK, items, key=(MESSAGE_ID, self.message_id))
 
 
@@ -225,7 +242,7 @@ def _push(message: Message, record: int) -> Push:
     if not clients or len(clients) % record:
         raise Malformed(f"a client list has {record} bytes an entry, got {len(clients)}")
     return Push(
-        id_of(items),
+        _sized(items, MESSAGE_ID, ID_BYTES, "message id"),
         items.get(PAYLOAD, b""),
         clients,
         items.get(ATTRIBUTES, b"{}"),
@@ -252,7 +269,8 @@ def _ack(items: dict[int, bytes]) -> Ack:
     clients = items.get(CLIENTS, b"")
     if len(clients) % ID_BYTES:
         raise Malformed(f"client ids are {ID_BYTES} bytes each, got {len(clients)}")
-    return Ack(id_of(items), clients, _optional_node(items))
+    identity = _sized(items, MESSAGE_ID, ID_BYTES, "message id")
+    return Ack(identity, clients, _optional_node(items))
 
 
 def _nak(items: dict[int, bytes]) -> Nak:
