@@ -361,7 +361,7 @@ class Index:
         return [
             i
             for i, block in enumerate(paged)
-            if build_module().drift(block, seen, self._breathe)
+            if build_module().drift(block, seen)
             > TOLERABLE * float(block.view(np.float64)[at.PLANNED])
         ]
 
@@ -375,14 +375,13 @@ class Index:
             lanes = self._vocabulary.lanes
         try:
             boxes = build.collect([*paged, *(old.words for old in frozen)])
-            breathe()
             block: list[Words] = []
             if boxes.residual.size:
                 seen = self._sample.by_lane()
+                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen)
                 breathe()
-                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen, breathe)
                 block = [build.paged_block(boxes, cuts, breathe)]
-                drift = build.drift(block[0], seen, breathe)
+                drift = build.drift(block[0], seen)
                 block[0].view(np.float64)[at.PLANNED] = drift
             self._swap(frozen, paged, block, removed)
         finally:
