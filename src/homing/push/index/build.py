@@ -11,7 +11,7 @@ import numpy.typing as npt
 from homing.push.index.blocks import Words, aligned, section32, table_of
 from homing.push.index.kernels import layout as at
 from homing.push.index.kernels import load
-from homing.push.index.planner import Breathe, Cuts, Seen, plan_weights
+from homing.push.index.planner import TOLERABLE, Breathe, Cuts, Seen, plan_weights
 
 # Whoever imports this module builds, and building needs the kernels.
 kernel: Any = load().build
@@ -67,9 +67,7 @@ def joined(boxes: Boxes) -> Boxes:
     """The same boxes with every distinct one kept once, with the subscribers of all."""
     leader = np.empty(boxes.residual.size, np.int64)
     cells = np.zeros(_cells_for(leader.size), np.uint64)
-    count = kernel.leaders(
-        boxes.first, boxes.residual, boxes.lane, boxes.bound, leader, cells
-    )
+    count = kernel.leaders(boxes.first, boxes.residual, boxes.lane, boxes.bound, leader, cells)
     if count == leader.size:
         return boxes
     kept = np.flatnonzero(leader == np.arange(leader.size))
@@ -221,6 +219,15 @@ def drift(block: Words, seen: Seen) -> float:
     step = max(1, int(block[at.ENTRIES]) // DRIFT_ENTRIES)
     now, best = kernel.drift(block, plan_weights(start, cut, seen), step)
     return float(now / best) if best else 1.0
+
+
+def stale(blocks: Sequence[Words], seen: Seen) -> list[int]:
+    """Which of these blocks have a plan that has become much worse."""
+    return [
+        i
+        for i, block in enumerate(blocks)
+        if drift(block, seen) > TOLERABLE * float(block.view(np.float64)[at.PLANNED])
+    ]
 
 
 def _laid_out(boxes: Boxes, cuts: Cuts, plan: Arrangement, body: Words) -> Words:

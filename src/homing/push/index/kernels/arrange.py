@@ -11,7 +11,7 @@ import numpy as np
 
 from homing.push.index.kernels.build import mix
 from homing.push.index.kernels.jit import kernel
-from homing.push.index.kernels.layout import SLOT_BITS, SLOTS, STRIP_WORDS
+from homing.push.index.kernels.layout import MAX_CUTS, SLOT_BITS, SLOTS, STRIP_WORDS
 
 # A group of entries with the same access lanes needs this many to be worth pages of its own.
 MIN_GROUP = SLOTS // 4
@@ -97,29 +97,40 @@ def choose_groups(access, spans, shares, groups, cells):
 
 
 @kernel()
-def counted(keys, most):
+def add_up(start):
+    """From how many there are of each key, counted one further on, to where each begins."""
+    for k in range(1, start.size):
+        start[k] += start[k - 1]
+    return start
+
+
+@kernel()
+def begins(keys, most):
     """Where each key up to `most` begins when all are sorted, and the end of all."""
     start = np.zeros(most + 2, np.int64)
     for key in keys:
         start[key + 1] += 1
-    for k in range(most + 1):
-        start[k + 1] += start[k]
-    return start
+    return add_up(start)
+
+
+@kernel()
+def middle(spans, e, side):
+    """Twice the middle of an entry's codes on one lane."""
+    return np.int64(spans[e, side]) + np.int64(spans[e, side + 1])
 
 
 @kernel()
 def sorted_within(keys, most, spans, side, order, room):
     """`order`, which keeps its order among equals, by key and then by the middle of a span."""
-    middles = np.empty(keys.size, np.int64)
-    top = 0
+    at = np.zeros(2 * (MAX_CUTS + 1) + 1, np.int64)
     for e in range(keys.size):
-        middles[e] = np.int64(spans[e, side]) + np.int64(spans[e, side + 1])
-        top = max(top, middles[e])
-    at = counted(middles, top)
+        at[middle(spans, e, side) + 1] += 1
+    add_up(at)
     for e in order:
-        room[at[middles[e]]] = e
-        at[middles[e]] += 1
-    at = counted(keys, most)
+        where = middle(spans, e, side)
+        room[at[where]] = e
+        at[where] += 1
+    at = begins(keys, most)
     for e in room:
         order[at[keys[e]]] = e
         at[keys[e]] += 1
@@ -135,7 +146,7 @@ def rank(access, spans, shares, strip, order, room, cells):
     for e in range(order.size):
         order[e] = e
     sorted_within(strip, len(lanes) - 1, spans, 0, order, room)
-    start = counted(strip, len(lanes) - 1)
+    start = begins(strip, len(lanes) - 1)
     per_strip = np.empty(len(lanes), np.int64)
     first = np.zeros(len(lanes) + 1, np.int64)
     for g in range(len(lanes)):

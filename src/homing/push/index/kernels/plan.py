@@ -25,20 +25,20 @@ def picked(lane, bound, lanes):
             counts[lane[i]] += 1
     start = np.zeros(lanes + 1, np.int64)
     step = np.empty(lanes, np.int64)
-    for l in range(lanes):
-        step[l] = max(counts[l] // min(max(counts[l] // 4, FEW_BOUNDS), MANY_BOUNDS), 1)
-        start[l + 1] = start[l] + -(-counts[l] // step[l])
+    for each in range(lanes):
+        step[each] = max(counts[each] // min(max(counts[each] // 4, FEW_BOUNDS), MANY_BOUNDS), 1)
+        start[each + 1] = start[each] + -(-counts[each] // step[each])
     chosen = np.empty((start[lanes], 2))
     at = start[:lanes].copy()
     counts[:] = 0
     for i in range(lane.size):
-        l = lane[i]
-        if l < EXCLUDE:
-            if counts[l] == 0:
-                chosen[at[l], 0], chosen[at[l], 1] = bound[2 * i], bound[2 * i + 1]
-                at[l] += 1
-                counts[l] = step[l]
-            counts[l] -= 1
+        each = lane[i]
+        if each < EXCLUDE:
+            if counts[each] == 0:
+                chosen[at[each], 0], chosen[at[each], 1] = bound[2 * i], bound[2 * i + 1]
+                at[each] += 1
+                counts[each] = step[each]
+            counts[each] -= 1
     return start, chosen
 
 
@@ -88,8 +88,8 @@ def lane_starts(seen_lane, lanes):
     for lane in seen_lane:
         if lane < lanes:
             start[lane + 1] += 1
-    for l in range(lanes):
-        start[l + 1] += start[l]
+    for each in range(lanes):
+        start[each + 1] += start[each]
     return start
 
 
@@ -100,20 +100,23 @@ def cut_lanes(lane, bound, lanes, seen_lane, seen_value, publications):
     seen_at = lane_starts(seen_lane, lanes)
     start = np.zeros(lanes + 1, np.uint32)
     room = 0
-    for l in range(lanes):
-        values = 2 * (begin[l + 1] - begin[l]) + seen_at[l + 1] - seen_at[l]
+    for each in range(lanes):
+        values = 2 * (begin[each + 1] - begin[each]) + seen_at[each + 1] - seen_at[each]
         room += min(values, MAX_CUTS)
     cuts, weight = np.empty(room), np.empty(room + 2 * lanes)
     end = 0
-    for l in range(lanes):
-        mine, seen = chosen[begin[l] : begin[l + 1]], seen_value[seen_at[l] : seen_at[l + 1]]
+    for each in range(lanes):
+        mine, seen = (
+            chosen[begin[each] : begin[each + 1]],
+            seen_value[seen_at[each] : seen_at[each + 1]],
+        )
         values = np.empty(2 * mine.shape[0] + seen.size)
         values[: 2 * mine.shape[0]] = mine.reshape(-1)
         values[2 * mine.shape[0] :] = seen
         first = end
         end += quantiles(values, cuts[first:])
-        start[l + 1] = end
-        here = weight[first + 2 * l : end + 2 * l + 2]
+        start[each + 1] = end
+        here = weight[first + 2 * each : end + 2 * each + 2]
         share_below(cuts, first, end, mine, seen, publications, here)
     return start, cuts[:end].copy(), weight[: end + 2 * lanes].copy()
 
@@ -125,9 +128,9 @@ def weigh(start, cuts, seen_lane, seen_value, publications):
     seen_at = lane_starts(seen_lane, lanes)
     weight = np.empty(cuts.size + 2 * lanes)
     nothing = np.empty((0, 2))
-    for l in range(lanes):
-        first, end = np.int64(start[l]), np.int64(start[l + 1])
-        seen = seen_value[seen_at[l] : seen_at[l + 1]]
-        here = weight[first + 2 * l : end + 2 * l + 2]
+    for each in range(lanes):
+        first, end = np.int64(start[each]), np.int64(start[each + 1])
+        seen = seen_value[seen_at[each] : seen_at[each + 1]]
+        here = weight[first + 2 * each : end + 2 * each + 2]
         share_below(cuts, first, end, nothing, seen, publications, here)
     return weight
