@@ -94,7 +94,11 @@ def test_equal_boxes_are_kept_once_with_everybody_s_ids(
     boxes: list[tuple[list[tuple[int, float]], int, int]],
 ) -> None:
     wanted: dict[object, list[int]] = defaultdict(list)
-    first, subs, residuals, lanes, bounds, ids = [0], [0], [], [], [], []
+    first, subs = [0], [0]
+    residuals: list[int] = []
+    lanes: list[int] = []
+    bounds: list[float] = []
+    ids: list[int] = []
     for some, residual, subscribers in boxes:
         some = sorted(some)
         for lane, low in some:
@@ -119,9 +123,9 @@ def test_equal_boxes_are_kept_once_with_everybody_s_ids(
     )
     found = {}
     for entry, residual in enumerate(made.residual.tolist()):
-        mine = slice(int(made.first[entry]), int(made.first[entry + 1]))
-        lows = made.bound.reshape(-1, 2)[mine, 0].tolist()
-        key = tuple(zip(made.lane[mine].tolist(), lows, strict=True)), residual
+        its = slice(int(made.first[entry]), int(made.first[entry + 1]))
+        lows = made.bound.reshape(-1, 2)[its, 0].tolist()
+        key = tuple(zip(made.lane[its].tolist(), lows, strict=True)), residual
         assert key not in found
         found[key] = sorted(made.ids[made.subs[entry] : made.subs[entry + 1]].tolist())
     assert found == wanted
