@@ -101,7 +101,7 @@ def test_cuts_are_few_sorted_and_weights_add_up(values: list[float], seen: int) 
         sample.add([1], [value])
     bound = np.repeat(np.array(values), 2)
     lane = np.ones(len(values), np.uint32)
-    cuts = plan_cuts(lane, bound, 2, sample.by_lane(), lambda: None)
+    cuts = plan_cuts(lane, bound, 2, sample.by_lane())
     mine = cuts.cut[cuts.start[1] : cuts.start[2]]
     assert mine.size <= MAX_CUTS
     assert (np.diff(mine) > 0).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from homing.push.index import Index, Oracle
 from homing.push.index import kernels as compiled
 from homing.push.index.forgetting import SLICE
-from homing.push.index.index import MAX_MERGES
+from homing.push.index.index import LONGEST_WAIT, MAX_MERGES
 from homing.push.index.lanes import FIRST_TOKEN, Vocabulary
+from homing.push.index.recent import Recent
 from homing.push.index.register import Register
-from homing.push.index.tail import BOUNDS, ENTRIES, SPARES, Spares
+from homing.push.index.tail import BOUNDS, ENTRIES, SPARES, Spares, Tail
 from homing.push.subscription import parse_fields
 from homing.push.values import Field, Value
 from tests.push.index.test_index import answers, churn, compare
@@ -203,3 +205,78 @@ def test_tails_made_ahead_are_taken_unless_more_room_is_wanted() -> None:
     assert [spares.take(ENTRIES, BOUNDS) for _ in ready] == ready[::-1]
     assert len(spares.take(0, 0)) == 0
     assert not spares._ready
+
+
+def test_where_merged_subscriptions_were_is_forgotten_tail_by_tail() -> None:
+    first, second, third = Tail(), Tail(), Tail()
+    recent = Recent(first)
+    for number in (1, 2):
+        recent.places[number] = recent.newest << 32 | first.append(number, [([1, 0, 1], 0)])
+    recent.begin(second)
+    recent.places[2] = recent.newest << 32 | second.append(2, [([1, 0, 1], 0)])
+    recent.merged([first])
+    assert list(recent.tails.values()) == [second]
+    recent.forget_one()
+    recent.forget_one()
+    # What came again since is where it came again.
+    assert recent.places == {2: 1 << 32}
+    recent.begin(third)
+    recent.begin(Tail())
+    assert [*recent.tails] == [1, 3]
+
+
+def test_places_are_forgotten_by_the_writer_and_when_there_is_nothing_else_to_do() -> None:
+    index, oracle = Index(background=False), Oracle()
+    churn(index, oracle, random.Random(4), 4000, IDS)
+    while index._due()[2] is not None:
+        index.maintain()
+    left = len(index._recent.gone)
+    assert left > 1
+    with index._lock:
+        index._freeze(0, 0)
+    assert len(index._recent.gone) == left - 1
+    while index.maintain():
+        pass
+    assert not index._recent.gone
+    assert not index._recent.places
+    compare(index, oracle, random.Random(5), 40)
+
+
+def test_where_many_tails_wait_some_are_merged_at_once_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("homing.push.index.index.TAILS_AT_ONCE", 2)
+    index, oracle = Index(background=False), Oracle()
+    churn(index, oracle, random.Random(6), 6000, 10 * IDS)
+    waiting = len(index._frozen)
+    assert waiting > 4
+    assert index.maintain()
+    assert len(index._frozen) == waiting - 2
+    assert index.maintain()
+    assert len(index._paged) == 2
+    compare(index, oracle, random.Random(7), 20)
+    while index.maintain():
+        pass
+    assert not index._frozen
+    compare(index, oracle, random.Random(8), 20)
+
+
+def test_a_writer_that_is_far_ahead_of_upkeep_waits_once_a_tail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("homing.push.index.index.TAILS_BEHIND", 2)
+    index = Index(background=False)
+    waits: list[float] = []
+    monkeypatch.setattr(index._never, "wait", waits.append)
+    fields = parse_fields({"a": {"use": 2, "low": 1, "high": 2}})
+    for number in range(3 * ENTRIES):
+        index.add(number, fields)
+    assert waits == []  # nobody merges, so waiting would not help
+    index._thread = threading.current_thread()
+    for number in range(3 * ENTRIES, 8 * ENTRIES + 1):
+        index.replace(number, fields)
+    assert waits == [0.001, 0.002, 0.002, 0.003, 0.003, 0.004][: len(waits)]
+    assert len(waits) == 6
+    for number in range(8 * ENTRIES + 1, 12 * ENTRIES + 1):
+        index.add(number, fields)
+    assert max(waits) == LONGEST_WAIT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +20,12 @@ def aligned(count: int) -> Words:
     # Writing, where numpy.zeros would not, lets the system hand out huge pages at once.
     words.fill(0)
     return words
+
+
+def table_of(blocks: Sequence[Words]) -> Words:
+    """The address and the size of each block, one after the other: how kernels are given many."""
+    pairs = [number for block in blocks for number in (block.ctypes.data, block.size)]
+    return np.array(pairs, np.uint64)
 
 
 def section32(words: Words, section: int, count: int) -> npt.NDArray[np.uint32]:

@@ -19,13 +19,13 @@ import numpy.typing as npt
 from homing.errors import SubscriptionError
 from homing.push.index import kernels as compiled
 from homing.push.index import store
-from homing.push.index.blocks import Words, ids_of
+from homing.push.index.blocks import Words
 from homing.push.index.columns import Columns, columns_of
 from homing.push.index.forgetting import forget_unused
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Vocabulary
 from homing.push.index.merge import Size, choose_merge
-from homing.push.index.planner import TOLERABLE, Sample, plan_cuts
+from homing.push.index.planner import Sample, plan_cuts
 from homing.push.index.reader import (
     CHUNK,
     Found,
@@ -40,6 +40,7 @@ from homing.push.index.reader import (
     in_order,
     scan_all,
 )
+from homing.push.index.recent import Recent
 from homing.push.index.removal import MAX_ID, find, repeat
 from homing.push.index.stats import Stats, gathered
 from homing.push.index.tail import Spares, Tail, bounds_in
@@ -58,6 +59,12 @@ TAILS_COPIED = 4
 # larger and larger blocks, of which there are few.
 TAILS_WAITING = 32
 MAX_MERGES = 4
+# Tails that a merge takes at once, and nothing else where more wait: the sooner paged, the fewer scanned.
+TAILS_AT_ONCE = 64
+# With so many unmerged tails the writer waits a millisecond for each that it fills, with twice as many two,
+# and so on: upkeep, which needs the interpreter too, catches up.
+TAILS_BEHIND = 128
+LONGEST_WAIT = 0.004
 
 
 class Index:
@@ -70,11 +77,7 @@ class Index:
         self._spares = Spares()
         self._frozen: list[Tail] = []
         self._paged: list[Words] = []
-        # All tails by number, and for each subscription in them its tail's number << 32 | entry:
-        # dictionaries of numbers are nothing to the garbage collector, however large.
-        self._tails: dict[int, Tail] = {0: self._tail}
-        self._numbered = 0
-        self._recent: dict[int, int] = {}
+        self._recent = Recent(self._tail)
         self._silent: set[int] = set()
         self._count = 0
         # For each merge under way, what was removed since it began; and what they merge.
@@ -94,6 +97,7 @@ class Index:
         self._never = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
+        self._behind = 0  # how many times TAILS_BEHIND, when the last tail was full
         self._background = background
         if background:
             compiled.load_in_background()
@@ -113,12 +117,16 @@ class Index:
             if self._holds(subscription):
                 raise SubscriptionError(f"subscription {subscription} is there already")
             self._add(subscription, fields)
+        if self._behind:
+            self._wait_for_upkeep()
 
     def replace(self, subscription: int, fields: Mapping[str, Field]) -> None:
         """Set what a subscription asks for, whether it was there or not."""
         with self._lock:
             self._remove(subscription)
             self._add(subscription, fields)
+        if self._behind:
+            self._wait_for_upkeep()
 
     def remove(self, subscription: int) -> None:
         """Remove a subscription that is there."""
@@ -127,8 +135,9 @@ class Index:
                 raise SubscriptionError(f"there is no subscription {subscription}")
 
     def _holds(self, subscription: int) -> bool:
-        place = self._recent.get(subscription)
-        if (place is not None and place >> 32 in self._tails) or subscription in self._silent:
+        recent = self._recent
+        place = recent.places.get(subscription)
+        if (place is not None and place >> 32 in recent.tails) or subscription in self._silent:
             return True
         return len(self._paged) > 0 and find(self._view, subscription, False) > 0
 
@@ -143,12 +152,13 @@ class Index:
             if entry < 0:
                 self._freeze(len(boxes), bounds_in(boxes))
                 entry = self._tail.append(subscription, boxes)
-            self._recent[subscription] = self._numbered << 32 | entry
+            recent = self._recent
+            recent.places[subscription] = recent.newest << 32 | entry
         self._count += 1
 
     def _remove(self, subscription: int) -> bool:
-        place = self._recent.pop(subscription, None)
-        tail = None if place is None else self._tails.get(place >> 32)
+        place = self._recent.places.pop(subscription, None)
+        tail = None if place is None else self._recent.tails.get(place >> 32)
         if place is not None and tail is not None:
             tail.remove(subscription, place & 0xFFFFFFFF)
             there = True
@@ -167,16 +177,18 @@ class Index:
         """Leave the tail to be merged and begin one with room for at least this much."""
         if len(self._tail):
             self._frozen.append(self._tail)
-        else:
-            del self._tails[self._numbered]
         self._tail = self._spares.take(entries, bounds)
-        self._number(self._tail)
+        self._recent.begin(self._tail)
         self._view = self._view.with_tail(self._tail.words)
         self._wake()
+        self._behind = len(self._frozen) // TAILS_BEHIND if self._thread else 0
+        # Who fills a tail pays for an old one.
+        self._recent.forget_one()
 
-    def _number(self, tail: Tail) -> None:
-        self._numbered += 1
-        self._tails[self._numbered] = tail
+    def _wait_for_upkeep(self) -> None:
+        """Once a tail, outside of the lock: who is faster than upkeep makes everybody scan more."""
+        behind, self._behind = self._behind, 0
+        self._never.wait(min(0.001 * behind, LONGEST_WAIT))
 
     def _show(self) -> None:
         tails = [*(frozen.words for frozen in self._frozen), self._tail.words]
@@ -311,6 +323,7 @@ class Index:
             if chosen is None:
                 chosen = self._stale(paged)
                 if not chosen:
+                    self._forget_places()
                     return False
             self._merge(frozen, [paged[i] for i in chosen])
             if self._vocabulary.size > 2 * self._vocabulary_then + 1024:
@@ -322,6 +335,8 @@ class Index:
         with self._lock:
             frozen = [old for old in self._frozen if id(old) not in self._busy]
             paged = [block for block in self._paged if id(block) not in self._busy]
+        if len(frozen) > TAILS_AT_ONCE:
+            return frozen[:TAILS_AT_ONCE], paged, []
         sizes = [Size(int(b[at.SUBSCRIBERS]), int(b[at.DEADCOUNT])) for b in paged]
         return frozen, paged, choose_merge(sum(len(old) for old in frozen), sizes)
 
@@ -344,6 +359,7 @@ class Index:
         compiled.load()
         with self._merging:
             self._compact()
+            self._forget_places()
 
     def _compact(self) -> None:
         with self._lock:
@@ -357,13 +373,8 @@ class Index:
         if not self._plan_due:
             return []
         self._plan_due = False
-        seen = self._sample.by_lane()
-        return [
-            i
-            for i, block in enumerate(paged)
-            if build_module().drift(block, seen, self._breathe)
-            > TOLERABLE * float(block.view(np.float64)[at.PLANNED])
-        ]
+        found: list[int] = build_module().stale(paged, self._sample.by_lane())
+        return found
 
     def _merge(self, frozen: list[Tail], paged: list[Words]) -> None:
         build, breathe = build_module(), self._merge_between
@@ -375,20 +386,26 @@ class Index:
             lanes = self._vocabulary.lanes
         try:
             boxes = build.collect([*paged, *(old.words for old in frozen)])
-            breathe()
             block: list[Words] = []
             if boxes.residual.size:
                 seen = self._sample.by_lane()
+                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen)
                 breathe()
-                cuts = plan_cuts(boxes.lane, boxes.bound, lanes, seen, breathe)
                 block = [build.paged_block(boxes, cuts, breathe)]
-                drift = build.drift(block[0], seen, breathe)
+                drift = build.drift(block[0], seen)
                 block[0].view(np.float64)[at.PLANNED] = drift
             self._swap(frozen, paged, block, removed)
         finally:
             with self._lock:
                 self._removals = [other for other in self._removals if other is not removed]
                 self._busy -= busy
+
+    def _forget_places(self) -> None:
+        """What the writer left, while there is nothing else to do."""
+        while self._recent.gone:
+            with self._lock:
+                self._recent.forget_one()
+            self._breathe()
 
     def _forget(self) -> None:
         """Drop what no subscription mentions any more.
@@ -423,24 +440,11 @@ class Index:
             repeated = repeat(view, removed, repeated)
         with self._lock:
             repeat(view, removed, repeated)
-            merged = {id(old) for old in frozen}
-            numbers = {number: old for number, old in self._tails.items() if id(old) in merged}
-            for number in numbers:
-                del self._tails[number]
-            replaced = {id(old) for old in paged}
-            self._frozen = [old for old in self._frozen if id(old) not in merged]
+            self._recent.merged(frozen)
+            replaced = {id(old) for old in (*frozen, *paged)}
+            self._frozen = [old for old in self._frozen if id(old) not in replaced]
             self._paged = [old for old in self._paged if id(old) not in replaced] + block
             self._show()
-        for number, old in numbers.items():
-            with self._lock:
-                self._forget_recent(number, old)
-            self._breathe()
-
-    def _forget_recent(self, number: int, old: Tail) -> None:
-        recent = self._recent
-        for subscription in ids_of(old.words).tolist():
-            if recent.get(subscription, -1) >> 32 == number:
-                del recent[subscription]
 
     # --- files and figures -----------------------------------------------------------------
 
@@ -457,6 +461,7 @@ class Index:
             with self._lock:
                 moment = self._moment()
             store.save(Path(path), moment, self._breathe)
+            self._forget_places()
 
     def _moment(self) -> store.Moment:
         tails = [tail.words.copy() for tail in (*self._frozen, self._tail) if len(tail)]
@@ -469,12 +474,7 @@ class Index:
         loaded = store.restore(Path(path), verify=verify)
         index._vocabulary, index._paged = loaded.vocabulary, loaded.paged
         index._frozen = loaded.tails
-        for tail in loaded.tails:
-            index._number(tail)
-            places = tail.living().items()
-            index._recent |= {number: index._numbered << 32 | entry for number, entry in places}
-        # The tail that takes what is new has the highest number.
-        index._number(index._tails.pop(0))
+        index._recent.restore(loaded.tails)
         index._silent, index._count = loaded.silent, loaded.subscriptions
         index._show()
         return index

@@ -15,21 +15,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from homing.push.index.kernels.layout import EXCLUDE, MAX_CUTS
+from homing.push.index import kernels as compiled
 
 # Recent publications kept; 512 tell a share of 1 % from one of 3 %.
 SAMPLE = 512
-# What the subscriptions' own bounds count for beside the sample, in publications: a beginning.
-PRIOR = 32.0
 # A plan that is this many times as far from the best one as on the day it was made is made again.
 TOLERABLE = 1.5
-# Bounds looked at per lane when its quantiles are taken.
-MAX_BOUNDS = 1 << 14
 
 # What long work calls between its steps: others may want the interpreter.
 Breathe = Callable[[], object]
-# Lanes looked at between two breaths, a tenth of a millisecond or two each.
-LANES_A_BREATH = 4
 
 
 class Cuts(NamedTuple):
@@ -108,79 +102,15 @@ class Seen(NamedTuple):
 
 
 def plan_cuts(
-    lane: npt.NDArray[np.uint32],
-    bound: npt.NDArray[np.float64],
-    lanes: int,
-    seen: Seen,
-    breathe: Breathe,
+    lane: npt.NDArray[np.uint32], bound: npt.NDArray[np.float64], lanes: int, seen: Seen
 ) -> Cuts:
     """Cuts and weights for a build, from the entries' bounds and the publications seen."""
-    wanted = lane < EXCLUDE
-    bounds = bound.reshape(-1, 2)[wanted]
-    order = np.argsort(lane[wanted], kind="stable")
-    ends = np.searchsorted(lane[wanted][order], np.arange(lanes + 1))
-    cuts: list[npt.NDArray[np.float64]] = []
-    weights: list[npt.NDArray[np.float64]] = []
-    for number in range(lanes):
-        rows = order[ends[number] : ends[number + 1]]
-        mine = bounds[rows[:: max(1, rows.size // MAX_BOUNDS)]]
-        cut = _quantiles(np.concatenate([mine.reshape(-1), seen.values(number)]))
-        cuts.append(cut)
-        weights.append(_weights(cut, _typical(mine), seen.values(number), seen.publications))
-        if number % LANES_A_BREATH == 0:
-            breathe()
-    start = np.zeros(lanes + 1, np.uint32)
-    np.cumsum([cut.size for cut in cuts], out=start[1:])
-    return Cuts(start, np.concatenate(cuts), np.concatenate(weights))
+    return Cuts(*compiled.load().plan.cut_lanes(lane, bound, lanes, *seen))
 
 
 def plan_weights(
-    start: npt.NDArray[np.uint32],
-    cut: npt.NDArray[np.float64],
-    seen: Seen,
-    breathe: Breathe,
+    start: npt.NDArray[np.uint32], cut: npt.NDArray[np.float64], seen: Seen
 ) -> npt.NDArray[np.float64]:
     """Fresh weights for cuts that are in use."""
-    nothing = np.empty(0)
-    weights: list[npt.NDArray[np.float64]] = []
-    for number in range(start.size - 1):
-        mine = cut[start[number] : start[number + 1]]
-        weights.append(_weights(mine, nothing, seen.values(number), seen.publications))
-        if number % LANES_A_BREATH == 0:
-            breathe()
-    return np.concatenate(weights)
-
-
-def _quantiles(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """At most MAX_CUTS of the values, evenly spread over them, ascending."""
-    distinct = np.unique(values[np.isfinite(values)])
-    if distinct.size <= MAX_CUTS:
-        return distinct
-    return distinct[np.arange(MAX_CUTS) * distinct.size // MAX_CUTS]
-
-
-def _typical(bounds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """A value that each bound is about: where somebody looks, publications will be."""
-    closed = bounds[np.isfinite(bounds).all(axis=1)]
-    middle: npt.NDArray[np.float64] = closed[:, 0] / 2 + closed[:, 1] / 2
-    return middle
-
-
-def _weights(
-    cut: npt.NDArray[np.float64],
-    expected: npt.NDArray[np.float64],
-    seen: npt.NDArray[np.float64],
-    publications: int,
-) -> npt.NDArray[np.float64]:
-    """For k = 0 … codes: the share of publications whose code on this lane is below k."""
-    codes = cut.size + 1
-    # Nothing is certain to be rare: a tenth of the prior is spread evenly over all codes.
-    counts = np.full(codes, PRIOR / 10 / codes)
-    if expected.size:
-        found = np.bincount(np.searchsorted(cut, expected, side="right"), minlength=codes)
-        counts += found * (PRIOR / expected.size)
-    if seen.size:
-        counts += np.bincount(np.searchsorted(cut, seen, side="right"), minlength=codes)
-    weight = np.zeros(codes + 1)
-    np.cumsum(counts / (publications + PRIOR), out=weight[1:])
-    return weight
+    weights: npt.NDArray[np.float64] = compiled.load().plan.weigh(start, cut, *seen)
+    return weights

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from homing.push.index import blocks
 from homing.push.index import kernels as compiled
-from homing.push.index.blocks import Words
+from homing.push.index.blocks import Words, table_of
 from homing.push.index.kernels import Kernels
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Residual, Vocabulary
@@ -49,8 +49,7 @@ class View(NamedTuple):
     @classmethod
     def of(cls, paged: Sequence[Words], tails: Sequence[Words] = ()) -> View:
         blocks = (*paged, *tails)
-        pairs = [number for block in blocks for number in (block.ctypes.data, block.size)]
-        table = np.array(pairs, np.uint64)
+        table = table_of(blocks)
         return cls(blocks, table, table[: 2 * len(paged)])
 
     def with_tail(self, block: Words) -> View:

@@ -23,6 +23,8 @@ class Kernels(NamedTuple):
 
     match: Any
     build: Any
+    arrange: Any
+    plan: Any
     pages: Any
     rows: Any
 

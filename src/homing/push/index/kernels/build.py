@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from homing.push.index.kernels.codes import code_of
+from homing.push.index.kernels.codes import span_of
 from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
     ALWAYS,
@@ -24,6 +24,7 @@ from homing.push.index.kernels.layout import (
     ID,
     LINE,
     MAX_DIMENSIONS,
+    NO_RESIDUAL,
     PAGE,
     PAGEAT,
     PLAIN,
@@ -38,6 +39,7 @@ from homing.push.index.kernels.machine import block_at, fetch
 
 HASH_SEED = np.uint64(0x9E3779B97F4A7C15)
 HASH_STEP = np.uint64(0xBF58476D1CE4E5B9)
+LOW_HALF, HIGH_HALF = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
 # A lane that only a handful of a page's 256 entries look at gets no rows: verifying is cheaper.
 MIN_DIMENSION_USE = 3
 
@@ -77,29 +79,11 @@ def fill_elements(starts, rows, numbers):
             n += 1
 
 
-@kernel("void(i8[::1],u4[::1],f8[::1],u8[:,::1])")
-def lay_bounds(picked, lane, bound, rows):
-    """The BOUND section: lane, low and high of the picked bounds."""
-    bits = bound.view(np.uint64)
-    for k in range(picked.size):
-        i = picked[k]
-        rows[k, 0] = lane[i]
-        rows[k, 1] = bits[2 * i]
-        rows[k, 2] = bits[2 * i + 1]
-
-
-@kernel("void(u1[::1],u1[::1])")
-def copy(source, target):
-    """The bytes of one array at the beginning of another."""
-    target[: source.size] = source
-
-
-@kernel("i8[::1](u8[::1])")
-def living(block):
-    """How many entries, bounds and subscribers a block still has."""
+@kernel()
+def count_living(block, total):
+    """Count the entries, bounds and subscribers that a block still has."""
     entry = block[np.int64(block[ENTRY]) :].view(np.uint32)
     dead = block[np.int64(block[DEAD]) :].view(np.uint8)
-    total = np.zeros(3, np.int64)
     for e in range(np.int64(block[ENTRIES])):
         alive = 0
         for p in range(np.int64(entry[4 * e + 1]), np.int64(entry[4 * e + 5])):
@@ -108,10 +92,19 @@ def living(block):
             total[0] += 1
             total[1] += np.int64(entry[4 * e + 4]) - np.int64(entry[4 * e])
             total[2] += alive
-    return total
 
 
-@kernel("void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],u4[::1],f8[::1],u8[::1])")
+@kernel("void(u8[::1],i8[::1])")
+def living(table, total):
+    """How many entries, bounds and subscribers these blocks still have.
+
+    All in one call: a thread that comes back to the interpreter beside a busy writer waits for its turn.
+    """
+    for i in range(table.size // 2):
+        count_living(block_at(table, i), total)
+
+
+@kernel()
 def gather(block, used, first, subs, residual, lane, bound, ids):
     """Append the living part of a block; `used` counts entries, bounds and subscribers so far."""
     entry = block[np.int64(block[ENTRY]) :].view(np.uint32)
@@ -150,20 +143,25 @@ def gather(block, used, first, subs, residual, lane, bound, ids):
     used[0], used[1], used[2] = n, b, s
 
 
-@kernel("void(u4[::1],u4[::1],u4[::1],f8[::1],u8[::1])")
-def fingerprints(first, residual, lane, bound, hashes):
-    """A hash of every entry's bounds and residual."""
-    bits = bound.view(np.uint64)
-    for e in range(residual.size):
-        h = np.uint64(residual[e]) + HASH_SEED
-        for i in range(np.int64(first[e]), np.int64(first[e + 1])):
-            h = mix(h + np.uint64(lane[i]))
-            h = mix(h + bits[2 * i])
-            h = mix(h + bits[2 * i + 1])
-        hashes[e] = h
+@kernel("void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],u4[::1],f8[::1],u8[::1])")
+def gather_all(table, used, first, subs, residual, lane, bound, ids):
+    """The living part of all these blocks, one after the other."""
+    for i in range(table.size // 2):
+        gather(block_at(table, i), used, first, subs, residual, lane, bound, ids)
 
 
-@kernel("b1(i8,i8,u4[::1],u4[::1],u4[::1],u8[::1])")
+@kernel()
+def fingerprint(e, first, residual, lane, bits):
+    """A hash of an entry's bounds and residual."""
+    h = np.uint64(residual[e]) + HASH_SEED
+    for i in range(np.int64(first[e]), np.int64(first[e + 1])):
+        h = mix(h + np.uint64(lane[i]))
+        h = mix(h + bits[2 * i])
+        h = mix(h + bits[2 * i + 1])
+    return h
+
+
+@kernel()
 def same(e, f, first, residual, lane, bits):
     """Whether two entries have exactly the same bounds and residual."""
     n = np.int64(first[e + 1]) - np.int64(first[e])
@@ -178,17 +176,30 @@ def same(e, f, first, residual, lane, bits):
     return True
 
 
-@kernel("void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],f8[::1],i8[::1])")
-def leaders(hashes, order, first, residual, lane, bound, leader):
-    """For each entry the one it duplicates (itself, mostly), given the order of the hashes."""
+@kernel("i8(u4[::1],u4[::1],u4[::1],f8[::1],i8[::1],u8[::1])")
+def leaders(first, residual, lane, bound, leader, cells):
+    """For each entry the one that it duplicates (itself, mostly); returns how many duplicate none.
+
+    `cells` is an open-addressing table, empty, with more room than there are entries: half of a
+    fingerprint and the number of the first entry that has it, + 1.
+    """
     bits = bound.view(np.uint64)
-    for k in range(order.size):
-        e = order[k]
+    mask = np.uint64(cells.size - 1)
+    kept = 0
+    for e in range(leader.size):
+        h = fingerprint(e, first, residual, lane, bits)
+        half, cell = h & HIGH_HALF, h & mask
         leader[e] = e
-        if k and hashes[order[k - 1]] == hashes[e]:
-            f = leader[order[k - 1]]
-            if same(e, f, first, residual, lane, bits):
+        while cells[cell]:
+            f = np.int64(cells[cell] & LOW_HALF) - 1
+            if cells[cell] & HIGH_HALF == half and same(e, f, first, residual, lane, bits):
                 leader[e] = f
+                break
+            cell = (cell + np.uint64(1)) & mask
+        if leader[e] == e:
+            cells[cell] = half | np.uint64(e + 1)
+            kept += 1
+    return kept
 
 
 @kernel("void(u4[::1],u4[::1],f8[::1],u4[::1],f8[::1],f8[::1],u2[:,::1],i4[:,::1],f8[::1])")
@@ -207,8 +218,7 @@ def choose_access(first, lane, bound, cutstart, cuts, weight, spans, access, sha
                 continue
             at = np.int64(lane[i])
             start, end = np.int64(cutstart[at]), np.int64(cutstart[at + 1])
-            low = code_of(cuts, start, end, bound[2 * i])
-            high = code_of(cuts, start, end, bound[2 * i + 1])
+            low, high = span_of(cuts, start, end, bound[2 * i], bound[2 * i + 1])
             share = weight[start + 2 * at + high + 1] - weight[start + 2 * at + low]
             if share < best:
                 best, second = share, best
@@ -263,7 +273,7 @@ def choose_dimensions(entries, first, lane, lanes, access, dimensions, counts):
             uses[touched[k]] = 0
 
 
-@kernel("void(u8[::1],u4[::1])")
+@kernel()
 def fill_slots(ids, slots):
     """The open-addressing table from subscription id to subscriber position + 1."""
     mask = np.uint64(slots.size - 1)
@@ -272,6 +282,31 @@ def fill_slots(ids, slots):
         while slots[cell]:
             cell = (cell + np.uint64(1)) & mask
         slots[cell] = p + 1
+
+
+@kernel("void(u8[::1],i8[::1],u4[::1],u4[::1],u4[::1],u4[::1],f8[::1],u8[::1])")
+def lay_out(block, entries, first, subs, residual, lane, bound, ids):
+    """The sections ENTRY, BOUND, ID and SLOT of a block with these entries in its slots."""
+    entry = block[np.int64(block[ENTRY]) :].view(np.uint32)
+    bits = bound.view(np.uint64)
+    bounds, mine = np.int64(block[BOUND]), block[np.int64(block[ID]) :]
+    b = s = 0
+    for at in range(entries.size):
+        e = entries[at]
+        entry[4 * at], entry[4 * at + 1], entry[4 * at + 2] = b, s, NO_RESIDUAL
+        if e < 0:
+            continue
+        entry[4 * at + 2] = residual[e]
+        for i in range(np.int64(first[e]), np.int64(first[e + 1])):
+            to = bounds + 3 * b
+            block[to], block[to + 1], block[to + 2] = lane[i], bits[2 * i], bits[2 * i + 1]
+            b += 1
+        for p in range(np.int64(subs[e]), np.int64(subs[e + 1])):
+            mine[s] = ids[p]
+            s += 1
+    entry[4 * entries.size], entry[4 * entries.size + 1] = b, s
+    slots = block[np.int64(block[SLOT]) :].view(np.uint32)
+    fill_slots(mine[:s], slots[: np.int64(block[HASHMASK]) + 1])
 
 
 @kernel()
@@ -356,8 +391,7 @@ def drift(block, weight, step):
             if tells_nothing(lane):
                 continue
             start, stop = np.int64(cutstart[lane]), np.int64(cutstart[lane + 1])
-            low = code_of(cuts, start, stop, blockf[at + 1])
-            high = code_of(cuts, start, stop, blockf[at + 2])
+            low, high = span_of(cuts, start, stop, blockf[at + 1], blockf[at + 2])
             share = weight[start + 2 * lane + high + 1] - weight[start + 2 * lane + low]
             if lane == np.int64(block[strip]) or lane == np.int64(block[strip + 3]):
                 current *= share

@@ -33,6 +33,21 @@ def code_of(cuts, start, end, value):
 
 
 @kernel()
+def span_of(cuts, start, end, low, high):
+    """The codes of two values, searched for together: neither waits for the other's memory."""
+    count = end - start
+    if count == 0:
+        return 0, 0
+    a = b = start
+    while count > 1:
+        half = count >> 1
+        a = a + half if cuts[a + half] <= low else a
+        b = b + half if cuts[b + half] <= high else b
+        count -= half
+    return a - start + (1 if cuts[a] <= low else 0), b - start + (1 if cuts[b] <= high else 0)
+
+
+@kernel()
 def codes_of(cuts, values, codes):
     """The code of each value, all searched for step by step: none waits for another's memory."""
     codes[:] = 0

@@ -14,10 +14,11 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from homing.push.index.kernels.codes import encode, encode_one
-from homing.push.index.kernels.exact import Answer, Batch, Work, verify
+from homing.push.index.kernels.exact import LANE_BITS, Answer, Batch, Work, verify
 from homing.push.index.kernels.jit import direct, kernel
 from homing.push.index.kernels.layout import (
     ALWAYS,
+    BOUND,
     BOX,
     BUCKETS,
     CANDIDATES,
@@ -27,6 +28,7 @@ from homing.push.index.kernels.layout import (
     COUNTERS,
     COUNTERS_AT,
     ENTRIES,
+    ENTRY,
     FALSE_CANDIDATES,
     FOUND_AT,
     FOUND_SIZE,
@@ -356,19 +358,41 @@ def match_many(block, batch, work, answer):
 
 
 @kernel()
+def pass_first(block, batch, event, begin, end, work):
+    """Entries from `begin` to `end` whose first bound a publication passes; returns how many.
+
+    Nine of ten fail it: they are out without a look at anything else, and nothing branches on it.
+    """
+    entries, events, column = work.entries, work.events, batch.column
+    block32 = block.view(np.uint32)
+    blockf = block.view(np.float64)
+    bound_at, entry = block[BOUND], U2 * block[ENTRY] + U4 * np.uint64(begin)
+    mine = np.uint64(event) * np.uint64(batch.values.shape[1])
+    flat = batch.values.reshape(-1)
+    n = U0
+    for e in range(begin, end):
+        i = bound_at + U3 * np.uint64(block32[entry])
+        lane = block[i]
+        value = flat[mine + np.uint64(column[lane & LANE_BITS])]
+        inside = (blockf[i + U1] <= value) & (value <= blockf[i + U2])
+        entries[n] = e
+        events[n] = event
+        n += np.uint64(inside != (lane > LANE_BITS))
+        entry += U4
+    return np.int64(n)
+
+
+@kernel()
 def scan(block, batch, work, answer):
     """A block without pages: every entry is a candidate for every publication."""
     total = np.int64(block[ENTRIES])
-    answer.counters[CANDIDATES] += total * batch.values.shape[0]
     for event in range(batch.values.shape[0]):
-        begin = 0
-        while begin < total:
-            count = min(total - begin, work.entries.size)
-            for i in range(count):
-                work.entries[i] = begin + i
-                work.events[i] = event
+        for begin in range(0, total, work.entries.size):
+            end = min(begin + work.entries.size, total)
+            count = pass_first(block, batch, event, begin, end, work)
+            answer.counters[FALSE_CANDIDATES] += end - begin - count
             verify(block, batch, work, count, answer)
-            begin += count
+    answer.counters[CANDIDATES] += total * batch.values.shape[0]
 
 
 @kernel()

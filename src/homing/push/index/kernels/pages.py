@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from homing.push.index.kernels.codes import code_of, shift_for
+from homing.push.index.kernels.codes import shift_for, span_of
 from homing.push.index.kernels.jit import kernel
 from homing.push.index.kernels.layout import (
     ASK,
@@ -36,8 +36,7 @@ def span_codes(mine, first, lane, bound, cutstart, cuts, wanted, low, high, reco
         e = mine[slot]
         for i in range(np.int64(first[e]), np.int64(first[e + 1])):
             if lane[i] == wanted:
-                low[slot] = code_of(cuts, start, end, bound[2 * i])
-                high[slot] = code_of(cuts, start, end, bound[2 * i + 1])
+                low[slot], high[slot] = span_of(cuts, start, end, bound[2 * i], bound[2 * i + 1])
                 at = 2 * RECORD_LANES * slot
                 # What is not below a low bound that is a cut itself is inside for certain, and
                 # so is everything on the open side of a bound.
@@ -76,15 +75,18 @@ def finish_records(mine, first, residual, subs, ids, records):
 @kernel()
 def fill_rows(pages, rows, low, high, base, shift, count):
     """The 33 rows of one dimension."""
-    for slot in range(count):
-        bit = np.uint64(1) << np.uint64(slot & 63)
-        word = rows + (slot >> 6)
-        if low[slot] < 0:
-            for r in range(ROWS):
-                pages[word + r * LINE] |= bit
-        else:
-            for r in range((low[slot] - base) >> shift, ((high[slot] - base) >> shift) + 1):
-                pages[word + r * LINE] |= bit
+    for begin in range(0, count, 64):
+        word = rows + (begin >> 6)
+        everywhere = np.uint64(0)
+        for slot in range(begin, min(begin + 64, count)):
+            bit = np.uint64(1) << np.uint64(slot & 63)
+            if low[slot] < 0:
+                everywhere |= bit
+            else:
+                for r in range((low[slot] - base) >> shift, ((high[slot] - base) >> shift) + 1):
+                    pages[word + r * LINE] |= bit
+        for r in range(ROWS):
+            pages[word + r * LINE] |= everywhere
 
 
 @kernel()
