@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.errors import PipelineError
@@ -36,6 +37,17 @@ class Starts:
 
 def nothing(query: Any) -> None:
     """The stream has ended already."""
+
+
+def test_python_processes_are_spoken_to_over_unix_sockets_and_bounds_are_kept_by_who_writes(
+    spark: SparkSession,
+) -> None:
+    """Users' own options of the JVM stay beside ours; the tests have some."""
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    properties: Any = spark._jvm.System.getProperties()
+    assert properties["arrow.enable_unsafe_memory_access"] == "true"
+    unsafe: Any = spark._jvm.org.apache.arrow.memory.BoundsChecking
+    assert unsafe.BOUNDS_CHECKING_ENABLED is False
 
 
 def test_a_late_process_is_given_another_chance() -> None:
