@@ -36,12 +36,10 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1m",
 }
-# Where every Python process is one of this interpreter, tasks fork from one that has homing loaded. Over TCP each
-# task would wait 40 ms, until Linux acknowledges the first few bytes that the JVM sends it. Arrow's Java would
-# look at each value's bounds, which those who wrote a batch have kept: a tenth of the JVM's time.
+# Where every Python process is one of this interpreter, tasks fork from one that has homing loaded. Arrow's Java
+# would look at each value's bounds, which those who wrote a batch have kept: a tenth of the JVM's time.
 LOCAL: dict[str, str] = {
     "spark.python.daemon.module": "homing.pipeline.daemon",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.defaultJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
 }
 
