@@ -84,19 +84,21 @@ where kind in ('Delivered', 'Redelivered', 'Acknowledged', 'Dropped', 'DeliveryQ
 """
 # What ends a subscription is the first later change of it, or a removal of all that its client has.
 SUBSCRIPTIONS = """
-with told as (select * from events where kind in ('SubscriptionSet', 'SubscriptionRemoved') and node = connector)
-select s.client, s.connector, s.name, s.fields, s."at" as valid_from, min(o."at") as valid_to, s.node, s.number,
-  count(o."at") = 0 as open
-from told s left join told o on o.client = s.client and (o."at", o.node, o.number) > (s."at", s.node, s.number)
-  and (o.name is not distinct from s.name or (o.name is null and o.kind = 'SubscriptionRemoved'))
-where s.kind = 'SubscriptionSet' group by all
+with told as (select *, max("at") over (partition by client, node order by number) as clock from events
+  where kind in ('SubscriptionSet', 'SubscriptionRemoved') and node = connector),
+ends as (select s.node, s.number, min_by(o."at", (o.clock, o.node, o.number)) as t from told s join told o
+  on o.client = s.client and (o.clock, o.node, o.number) > (s.clock, s.node, s.number)
+  and (o.name is not distinct from s.name or (o.name is null and o.kind = 'SubscriptionRemoved')) group by all)
+select s.client, s.connector, s.name, s.fields, s."at" as valid_from,
+  if(e.t is null, null, greatest(s."at", e.t)) as valid_to, s.node, s.number, e.t is null as open
+from told s left join ends e on e.node = s.node and e.number = s.number where s.kind = 'SubscriptionSet'
 """
 SESSIONS = """
 with told as (select * from events where kind in ('SessionOpened', 'SessionClosed')),
-after as (select s.node, s.number, min_by(o, (o."at", o.number)) as o from told s join told o
-  on o.node = s.node and o.client = s.client and (o."at", o.number) > (s."at", s.number) group by all)
-select s.client, s.node, s."at" as opened_at, a.o."at" as closed_at, a.o.code as reason,
-  (s.extra::json ->> 'durable')::boolean as durable, s.number, a.o is null as open
+after as (select s.node, s.number, min_by(o, o.number) as o from told s join told o
+  on o.node = s.node and o.client = s.client and o.number > s.number group by all)
+select s.client, s.node, s."at" as opened_at, case when a.o is not null then greatest(s."at", a.o."at") end as closed_at,
+  a.o.code as reason, (s.extra::json ->> 'durable')::boolean as durable, s.number, a.o is null as open
 from told s left join after a on a.node = s.node and a.number = s.number where s.kind = 'SessionOpened'
 """
 TABLES = {
