@@ -78,10 +78,13 @@ def test_a_publication_its_matches_and_deliveries() -> None:
     assert row(events.Dropped(1.0, CLIENT, b"", b"slow"))["clients"] == []
 
 
-def test_bad_json_is_no_map_but_still_text() -> None:
-    found = row(events.PublicationAccepted(1.0, CLIENT, b"p", b'{"a": \xff', b""))
+@pytest.mark.parametrize(
+    "attrs", [b'{"a": \xff', b'{"a": "\xff"}', b'{"\xff": 1}', b"[]", b"[" * 9999, b""]
+)
+def test_bad_json_is_no_map_but_still_text(attrs: bytes) -> None:
+    found = row(events.PublicationAccepted(1.0, CLIENT, b"p", attrs, b""))
     assert "attrs" not in found
-    assert found["attrs_json"] == '{"a": \ufffd'
+    assert found["attrs_json"] == attrs.decode("utf-8", "replace")
 
 
 def test_what_has_no_column_is_kept_as_json() -> None:

@@ -36,7 +36,8 @@ REQUESTS = """
 with told as (
   select *, if(kind = 'RequestAccepted', number, request) as r from events
   where kind in ('RequestAccepted', 'RequestReposted', 'RequestAnswered', 'RequestRefused', 'RequestRequeued')),
-restarts as (select node, max(number) as n, max("at") as t from events where kind = 'NodeStarted' group by node),
+restarts as (select t.node, t.r, min(s.number) as n, arg_min(s."at", s.number) as t from told t
+             join events s on s.node = t.node and s.kind = 'NodeStarted' and s.number > t.r group by all),
 ends as (select * from told where kind in ('RequestAnswered', 'RequestRefused') and r is not null),
 first_end as (select distinct on (node, r) * from ends order by node, r, "at", number),
 each as (select node, r, count(*) filter (kind = 'RequestReposted') as reposts,
@@ -44,16 +45,16 @@ each as (select node, r, count(*) filter (kind = 'RequestReposted') as reposts,
                 count(*) filter (kind in ('RequestAnswered', 'RequestRefused')) as ends
          from told where r is not null group by all)
 select e.node, e.r as request, a.service, a.client, a.peer as origin, a.name as message,
-  a."at" as accepted_at, coalesce(f."at", if(e.ends = 0 and s.n > e.r, s.t, null)) as ended_at,
+  a."at" as accepted_at, coalesce(f."at", if(e.ends = 0, s.t, null)) as ended_at,
   case when f.kind = 'RequestAnswered' then 'answered' when e.ends > 0 then f.code
-       when s.n > e.r then 'forgotten' else 'open' end as outcome,
+       when s.n is not null then 'forgotten' else 'open' end as outcome,
   epoch_us(f."at") - epoch_us(a."at") as latency_us, f.took_us as waited_us, f.worker, f.peer as served_by,
   1 + (e.reposts > 0)::int as hops, coalesce(f.attempts, e.requeues + 1) as attempts,
   a.size as request_bytes, if(f.kind = 'RequestAnswered', f.size, null) as answer_bytes, e.ends,
-  e.ends = 0 and not coalesce(s.n > e.r, false) as open
+  e.ends = 0 and s.n is null as open
 from each e left join first_end f on f.node = e.node and f.r = e.r
 left join told a on a.kind = 'RequestAccepted' and a.node = e.node and a.r = e.r
-left join restarts s on s.node = e.node
+left join restarts s on s.node = e.node and s.r = e.r
 union all
 select node, null, service, client, peer, null, null, "at", code, null, null, null, null, 1, 0, size, null, 1, false
 from told where kind = 'RequestRefused' and r is null
@@ -83,19 +84,21 @@ where kind in ('Delivered', 'Redelivered', 'Acknowledged', 'Dropped', 'DeliveryQ
 """
 # What ends a subscription is the first later change of it, or a removal of all that its client has.
 SUBSCRIPTIONS = """
-with told as (select * from events where kind in ('SubscriptionSet', 'SubscriptionRemoved') and node = connector)
-select s.client, s.connector, s.name, s.fields, s."at" as valid_from, min(o."at") as valid_to, s.node, s.number,
-  count(o."at") = 0 as open
-from told s left join told o on o.client = s.client and (o."at", o.node, o.number) > (s."at", s.node, s.number)
-  and (o.name is not distinct from s.name or (o.name is null and o.kind = 'SubscriptionRemoved'))
-where s.kind = 'SubscriptionSet' group by all
+with told as (select *, max("at") over (partition by client, node order by number) as clock from events
+  where kind in ('SubscriptionSet', 'SubscriptionRemoved') and node = connector),
+ends as (select s.node, s.number, min_by(o."at", (o.clock, o.node, o.number)) as t from told s join told o
+  on o.client = s.client and (o.clock, o.node, o.number) > (s.clock, s.node, s.number)
+  and (o.name is not distinct from s.name or (o.name is null and o.kind = 'SubscriptionRemoved')) group by all)
+select s.client, s.connector, s.name, s.fields, s."at" as valid_from,
+  if(e.t is null, null, greatest(s."at", e.t)) as valid_to, s.node, s.number, e.t is null as open
+from told s left join ends e on e.node = s.node and e.number = s.number where s.kind = 'SubscriptionSet'
 """
 SESSIONS = """
 with told as (select * from events where kind in ('SessionOpened', 'SessionClosed')),
-after as (select s.node, s.number, min_by(o, (o."at", o.number)) as o from told s join told o
-  on o.node = s.node and o.client = s.client and (o."at", o.number) > (s."at", s.number) group by all)
-select s.client, s.node, s."at" as opened_at, a.o."at" as closed_at, a.o.code as reason,
-  (s.extra::json ->> 'durable')::boolean as durable, s.number, a.o is null as open
+after as (select s.node, s.number, min_by(o, o.number) as o from told s join told o
+  on o.node = s.node and o.client = s.client and o.number > s.number group by all)
+select s.client, s.node, s."at" as opened_at, case when a.o is not null then greatest(s."at", a.o."at") end as closed_at,
+  a.o.code as reason, (s.extra::json ->> 'durable')::boolean as durable, s.number, a.o is null as open
 from told s left join after a on a.node = s.node and a.number = s.number where s.kind = 'SessionOpened'
 """
 TABLES = {

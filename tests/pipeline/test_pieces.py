@@ -101,6 +101,7 @@ def test_a_task_reads_several_sealed_segments_or_one_range_of_blocks(
     asked = parse({"path": str(journal)}, EVENTS)
     pieces = ranges(asked)
     *_, unsealed = pieces
+    monkeypatch.setattr(source, "SMALL_BYTES", unsealed.end - unsealed.start)
     for most in (1, 1000, 2000, 1 << 20):
         monkeypatch.setattr(source, "TASK_EVENTS", most)
         *tasks, last = source.tasks(asked, [*pieces, unsealed])
@@ -114,6 +115,19 @@ def test_a_task_reads_several_sealed_segments_or_one_range_of_blocks(
         rows = [row for task in tasks for row in source.read_partition(asked, task)]
         numbers = pa.Table.from_batches(rows).column("number").to_pylist()
         assert numbers == list(range(1, unsealed.last + 1))
+
+
+def test_a_small_range_of_blocks_is_no_task_of_its_own(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = parse({"path": str(journal)}, EVENTS)
+    pieces = ranges(asked)
+    *_, unsealed = pieces
+    monkeypatch.setattr(source, "SMALL_BYTES", unsealed.end - unsealed.start + 1)
+    [task] = source.tasks(asked, pieces)
+    assert list(task.pieces) == pieces
+    rows = pa.Table.from_batches(source.read_partition(asked, task))
+    assert rows.column("number").to_pylist() == list(range(1, unsealed.last + 1))
 
 
 @pytest.mark.parametrize("dictionary", [True, False, ["kind"]])

@@ -118,3 +118,29 @@ def test_sessions(frame: ToFrame) -> None:
         (B, None, False, False, True),
         (A, None, True, True, True),
     ]
+
+
+def test_a_clock_that_is_set_back_leaves_nothing_open(frame: ToFrame) -> None:
+    """Within a node numbers tell what came first, in one batch and in two."""
+    events: list[Event] = [
+        SubscriptionSet(100.0, ALICE, PLACE, b"cheap", b"{1}"),
+        SessionOpened(100.0, ALICE),
+        SubscriptionSet(60.0, ALICE, PLACE, b"cheap", b"{2}"),
+        SubscriptionRemoved(70.0, ALICE, PLACE),
+        SessionClosed(61.0, ALICE, b"bye"),
+    ]
+    for cut in (2, 3, 5):
+        early = frame(*events[:cut], node=PLACE)
+        late = frame(*events[cut:], node=PLACE, first=cut + 1)
+        told = {}
+        for make in (intervals.subscriptions, intervals.sessions):
+            first = make(early)
+            known = intervals.still_open(early, first).unionByName(late)
+            told[make] = first.where("not open").unionByName(make(known))
+        assert history(told[intervals.subscriptions]) == {
+            "{1}": (100.0, 100.0),
+            "{2}": (60.0, 70.0),
+        }
+        [session] = told[intervals.sessions].collect()
+        assert (session.open, session.reason) == (False, "bye")
+        assert session.closed_at == session.opened_at

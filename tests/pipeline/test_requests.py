@@ -72,6 +72,17 @@ def test_a_restarted_broker_has_forgotten_what_was_open(frame: ToFrame) -> None:
     assert found[12].outcome == "open"
 
 
+def test_what_was_open_was_over_with_the_first_restart_after_it(frame: ToFrame) -> None:
+    """However many there were since: a batch may hold a bad night of them."""
+    accepted = RequestAccepted(1.0, b"echo", b"c", 1)
+    started = [NodeStarted(at, b"broker") for at in (0.5, 2.0, 3.0)]
+    events = [started[0], accepted, started[1], accepted, started[2], accepted]
+    found = rows(requests(frame(*events)))
+    assert [found[number].outcome for number in (2, 4, 6)] == ["forgotten", "forgotten", "open"]
+    ended = [found[number].ended_at for number in (2, 4, 6)]
+    assert ended == [datetime(2023, 11, 14, 22, 13, 22), datetime(2023, 11, 14, 22, 13, 23), None]
+
+
 def test_an_end_without_a_beginning_and_two_ends_are_rows(frame: ToFrame) -> None:
     found = rows(requests(frame(RequestAnswered(1.0, 99, b"w", 1), *STORY[:1], first=0)))
     assert (found[99].accepted_at, found[99].latency_us, found[99].ends) == (None, None, 1)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.errors import PipelineError
+from homing.pipeline import daemon
 from homing.pipeline.session import ATTEMPTS, LATE, TRACEBACK, finish
 
 
@@ -36,6 +39,36 @@ class Starts:
 
 def nothing(query: Any) -> None:
     """The stream has ended already."""
+
+
+def test_bounds_are_kept_by_who_writes(spark: SparkSession) -> None:
+    """Users' own options of the JVM stay beside ours; the tests have some."""
+    java: Any = spark._jvm
+    assert java.System.getProperty("arrow.enable_unsafe_memory_access") == "true"
+    assert java.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED is False
+
+
+def test_a_task_is_heard_of_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux acknowledges at once when a task begins; sockets that are not TCP's are left alone."""
+    tasks: list[tuple[socket.socket, bool]] = []
+
+    def run(sock: socket.socket, authenticated: bool) -> int:
+        tasks.append((sock, authenticated))
+        return 3
+
+    monkeypatch.setattr(daemon, "_run", run)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as sock,
+    ):
+        at_once = socket.IPPROTO_TCP, socket.TCP_QUICKACK
+        sock.setsockopt(*at_once, 0)
+        assert daemon.prompt(sock, True) == 3
+        assert sock.getsockopt(*at_once) == 1
+    near, far = socket.socketpair()
+    with near, far:
+        assert daemon.prompt(near, False) == 3
+    assert tasks == [(sock, True), (near, False)]
 
 
 def test_a_late_process_is_given_another_chance() -> None:

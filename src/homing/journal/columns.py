@@ -127,7 +127,7 @@ def _attributes(value: bytes) -> list[tuple[str, str]] | None:
     """The attributes as text, for a map column; null where the JSON has no meaning."""
     try:
         found = msgspec.json.decode(value, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return [
         (name, each if isinstance(each, str) else msgspec.json.encode(each).decode())

@@ -128,11 +128,11 @@ def _fold(events: pa.Table) -> _Folded:
     first_end[group[ends]] = mine[ends]
     accepted = last_of(is_a["RequestAccepted"])
     starts = np.flatnonzero(is_a["NodeStarted"])
-    restart = (int(number[starts].max()), int(at[starts].max())) if len(starts) else None
+    starts = starts[np.argsort(number[starts])]
     of_event = np.full(len(number), -1)
     of_event[mine] = group
     return _Folded(
-        _rows(batch, requests, accepted, first_end, counts, restart),
+        _rows(batch, requests, accepted, first_end, counts, (number[starts], at[starts])),
         _refused(batch, np.flatnonzero(is_a["RequestRefused"] & (request <= 0))),
         of_event,
         is_a["NodeStarted"],
@@ -201,10 +201,12 @@ def _rows(
     accepted: Ints,
     ended: Ints,
     counts: tuple[Ints, Ints, Ints],
-    restart: tuple[int, int] | None,
+    restarts: tuple[Ints, Ints],
 ) -> pa.Table:
     ends, reposts, requeues = counts
-    forgotten = (ends == 0) & (requests < restart[0] if restart else False)
+    numbers, times = restarts
+    restart = np.searchsorted(numbers, requests, "right")  # the first after each request
+    forgotten = (ends == 0) & (restart < len(numbers))
     begin, end = pa.array(accepted, mask=accepted < 0), pa.array(ended, mask=ended < 0)
 
     def first(name: str) -> pa.Array:
@@ -214,7 +216,7 @@ def _rows(
         return batch[name].take(end)
 
     answered = _at(batch.kinds["RequestAnswered"], ended)
-    forgotten_at = pa.array(np.full(len(ends), restart[1] if restart else 0), mask=~forgotten)
+    forgotten_at = pa.array(np.append(times, 0)[restart], mask=~forgotten)
     columns = {
         "node": pa.repeat(batch["node"][0], len(ends)) if len(ends) else first("node"),
         "request": pa.array(requests),

@@ -1,7 +1,8 @@
 """Tables `subscriptions` and `sessions`: what held from when to when.
 
 Each opening event (SubscriptionSet, SessionOpened) holds until the next event of the same
-key; a row whose end has not come is `open` and has no end.
+key; a row whose end has not come is `open` and has no end. A clock that is set back makes no end
+earlier than its beginning.
 """
 
 from __future__ import annotations
@@ -13,19 +14,30 @@ SUBSCRIPTION_KINDS = ("SubscriptionSet", "SubscriptionRemoved")
 SESSION_KINDS = ("SessionOpened", "SessionClosed")
 
 _END = Window.unboundedFollowing
+# Clocks of two nodes may disagree; within a node the number decides, also where its clock was set back.
+_ORDER = ("clock", "node", "number")
 
 
-def _order() -> list[Column]:
-    """Clocks of two nodes may disagree; within a node the number decides."""
-    return [F.col("at"), F.col("node"), F.col("number")]
+def _clocked(events: DataFrame) -> DataFrame:
+    """With the latest time that a client's events at the node have had so far."""
+    before = Window.partitionBy("client", "node").orderBy("number")
+    so_far = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return events.withColumn("clock", F.max("at").over(so_far))
+
+
+def _not_before(end: Column) -> Column:
+    return F.when(end.isNotNull(), F.greatest(end, F.col("at")))
 
 
 def subscriptions(events: DataFrame) -> DataFrame:
     """History of every subscription with its validity."""
-    changes = _changes(events)
-    following = Window.partitionBy("client").orderBy(*_order()).rowsBetween(1, _END)
-    next_at = F.lead("at").over(Window.partitionBy("client", "name").orderBy(*_order()))
-    ended = changes.withColumn("valid_to", F.least(next_at, F.min(_wiped_at()).over(following)))
+    changes = _clocked(_changes(events))
+    following = Window.partitionBy("client").orderBy(*_ORDER).rowsBetween(1, _END)
+    change = F.struct(*_ORDER, "at")
+    replaced = F.lead(change).over(Window.partitionBy("client", "name").orderBy(*_ORDER))
+    wiped = F.first(F.when(_wipes(), change), ignorenulls=True).over(following)
+    end = F.least(replaced, wiped)["at"]
+    ended = changes.withColumn("valid_to", _not_before(end))
     return ended.where("kind = 'SubscriptionSet'").select(
         "client",
         "connector",
@@ -46,22 +58,18 @@ def _changes(events: DataFrame) -> DataFrame:
     )
 
 
-def _wiped_at() -> Column:
+def _wipes() -> Column:
     """Removing without a name removes all subscriptions of a client."""
-    return F.when(F.col("name").isNull() & _removed(), F.col("at"))
-
-
-def _removed() -> Column:
-    return F.col("kind") == "SubscriptionRemoved"
+    return F.col("name").isNull() & (F.col("kind") == "SubscriptionRemoved")
 
 
 def sessions(events: DataFrame) -> DataFrame:
     """Every subscriber session at a connector."""
-    same = Window.partitionBy("node", "client").orderBy(*_order())
+    same = Window.partitionBy("node", "client").orderBy("number")
     found = events.where(F.col("kind").isin(*SESSION_KINDS))
     extra = F.from_json("extra", "durable boolean, resumed boolean, address string")
     return (
-        found.withColumn("closed_at", F.lead("at").over(same))
+        found.withColumn("closed_at", _not_before(F.lead("at").over(same)))
         .withColumn("reason", F.lead("code").over(same))
         .withColumn("more", extra)
         .where("kind = 'SessionOpened'")

@@ -72,13 +72,13 @@ def _accepted(events: DataFrame) -> DataFrame:
 def _restarts(events: DataFrame) -> DataFrame:
     """A broker that begins anew has forgotten what it had accepted."""
     started = events.where("kind = 'NodeStarted'")
-    return started.groupBy("node").agg(
-        F.max("number").alias("restart"), F.max("at").alias("restarted_at")
-    )
+    return started.groupBy("node").agg(F.collect_list(F.struct("number", "at")).alias("restarts"))
 
 
 def _finish(folded: DataFrame) -> DataFrame:
-    forgotten = (F.col("ends") == 0) & (F.col("restart") > F.col("request"))
+    later = F.filter("restarts", lambda restart: restart.number > F.col("request"))
+    folded = folded.withColumn("restart", F.array_min(later))  # the first of them
+    forgotten = (F.col("ends") == 0) & F.col("restart").isNotNull()
     answered = F.col("end.kind") == "RequestAnswered"
     outcome = (
         F.when(answered, "answered")
@@ -86,7 +86,7 @@ def _finish(folded: DataFrame) -> DataFrame:
         .when(forgotten, "forgotten")
         .otherwise("open")
     )
-    ended_at = F.coalesce(F.col("end.at"), F.when(forgotten, F.col("restarted_at")))
+    ended_at = F.coalesce(F.col("end.at"), F.when(forgotten, F.col("restart.at")))
     return folded.select(
         "node",
         "request",
@@ -106,7 +106,7 @@ def _finish(folded: DataFrame) -> DataFrame:
         "request_bytes",
         F.when(answered, F.col("end.size")).alias("answer_bytes"),
         F.col("ends").cast("int").alias("ends"),
-        ((F.col("ends") == 0) & ~F.coalesce(forgotten, F.lit(False))).alias("open"),
+        ((F.col("ends") == 0) & ~forgotten).alias("open"),
     )
 
 

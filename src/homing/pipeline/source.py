@@ -51,8 +51,10 @@ from homing.pipeline.sink import Sink, StreamSink, check_schema, parse_target
 
 # Events of sealed segments that one task reads at most, about, one to three seconds' by the columns asked for:
 # starting a task takes about 30 ms in Spark and in Python, which a small segment does not pay for.
-# Blocks take twice as long as that, and a range of them is a task of its own.
+# Blocks take four times as long, and a range of them is a task of its own, but for one so small that it is
+# read while a task would start: the end of a journal that is being written.
 TASK_EVENTS = 1 << 20
+SMALL_BYTES = 1 << 20
 
 
 class RangePartition(InputPartition):
@@ -66,10 +68,14 @@ class RangePartition(InputPartition):
 def tasks(asked: Asked, pieces: Iterable[Range]) -> list[RangePartition]:
     """Ranges shared out to tasks, in their order."""
     found: list[list[Range]] = []
-    for quick, run in groupby(pieces, lambda piece: sealed(asked, piece)):
+    for quick, run in groupby(pieces, lambda piece: _small(piece) or sealed(asked, piece)):
         some = list(run)
         found += _evenly(some) if quick else [[piece] for piece in some]
     return [RangePartition(each) for each in found]
+
+
+def _small(piece: Range) -> bool:
+    return piece.end - piece.start < SMALL_BYTES
 
 
 def _evenly(pieces: Sequence[Range]) -> list[list[Range]]:
