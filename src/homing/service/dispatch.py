@@ -318,6 +318,7 @@ class DispatchCore(Handing):
         if code in REROUTABLE and now < pending.deadline:
             peer.bounced(pending.service.name, now)
             self.record.note(pending)
+            pending.attempts -= 1  # nobody died with it
             self._put_back(pending)
             self.pump(pending.service, now)
         else:
