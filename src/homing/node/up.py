@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from homing.clock import SystemClock
 from homing.config import Config
 from homing.node.broker import start_broker
 from homing.node.fleet import Fleet
@@ -54,8 +55,9 @@ class Nodes:
 
     async def meet(self) -> None:
         """Until the push nodes have said hello to each other, so that whoever is let in is served."""
-        deadline = asyncio.get_running_loop().time() + MEETING_SECONDS
-        while not self._have_met() and asyncio.get_running_loop().time() < deadline:
+        deadline = SystemClock.monotonic() + MEETING_SECONDS
+        # Roles tell nobody whom they have met; this is done once.
+        while not self._have_met() and SystemClock.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     def _have_met(self) -> bool:
