@@ -174,3 +174,25 @@ def test_the_line_goes_home_with_the_last_worker() -> None:
 
 def leave(far: Far, worker: RecordingLink) -> None:
     far.broker.closed(worker, far.now)
+
+
+def test_a_repost_in_line_never_goes_on_to_another_peer() -> None:
+    far = Mesh()
+    worker, origin = far.worker(b"echo"), far.link("cloudfe", b"n")
+    far.tell(origin, Repost(b"echo", b"n", b"one", pack([b"x"])))
+    far.answer(worker, b"done")
+    for address in (b"two", b"three", b"four"):
+        far.tell(origin, Repost(b"echo", b"n", address, pack([b"x"])))
+    ours = far.client(b"alice")
+    far.ask(ours)
+    far.publish(b"s", echo=8)
+    assert [repost.address for repost in far.reposted(b"s")] == [b"alice"]
+    far.ask(ours)
+    assert [repost.address for repost in far.reposted(b"s")] == [b"alice~1"]
+    far.tell(far.cloud[b"s"], PeerAnswer(Kind.FINAL, b"alice", b"echo", pack([b"done"])))
+    assert far.reposted(b"s") == []
+    for _ in range(3):
+        far.answer(worker, b"done")
+    answers = [mdp_peers.read_at_cloudbe(image) for image in origin.take()]
+    assert [answer.address for answer in answers] == [b"one", b"two", b"three", b"four"]
+    assert far.broker.core.services[b"echo"].waiting == 0
