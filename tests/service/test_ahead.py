@@ -59,6 +59,32 @@ def test_all_are_answered_and_the_places_are_as_they_were() -> None:
     assert near.broker.core.live == 0
 
 
+def test_refusals_of_the_peer_s_workers_free_their_places_too() -> None:
+    near = Near(places=2)
+    while near.under_way:
+        near.answer_one(0.001)
+        if near.under_way:
+            failed = near.under_way.pop(0)
+            near.tell(near.cloud[b"n"], PeerNak(failed.address, b"echo", b"failed no luck"))
+            near.under_way += near.reposted(b"n")
+    assert len(near.asker.sent) == MANY
+    assert near.ahead == 0
+    assert near.broker.federation.peers[b"n"].capacity[b"echo"] == 2
+
+
+def test_a_bounce_of_what_has_timed_out_is_none_ahead_any_more() -> None:
+    near = Near(places=2)
+    near.answer_one(0.001)
+    assert near.ahead == 1
+    near.now += 100.0
+    near.publish(b"n", echo=0)  # it is there, and slow
+    near.broker.wake("tick", near.now)
+    assert near.broker.core.live == 0
+    for late in near.under_way:
+        near.tell(near.cloud[b"n"], PeerNak(late.address, b"echo", b"queue-full no idle worker"))
+    assert near.ahead == 0
+
+
 def test_a_slow_peer_is_sent_what_it_has_places_for() -> None:
     near = Near(places=2)
     for _ in range(8):
