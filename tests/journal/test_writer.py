@@ -147,7 +147,9 @@ def test_a_second_writer_is_refused(tmp_path: Path, loop: Loop) -> None:
     opened(tmp_path, loop).close()
 
 
-def test_full_disk_refuses_new_work_and_recovers(faulty: Journal, loop: Loop) -> None:
+def test_full_disk_refuses_new_work_and_recovers(
+    faulty: Journal, loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     faulty.append(publication(1))
     loop.run_until(lambda: faulty.durable == 1)
     FaultyFile.failure = OSError(errno.ENOSPC, "No space left on device")
@@ -159,6 +161,9 @@ def test_full_disk_refuses_new_work_and_recovers(faulty: Journal, loop: Loop) ->
     assert loop.durable == [1]
     FaultyFile.failure = None
     loop.run_until(lambda: faulty.durable == 3)
+    began, ended = (record.getMessage() for record in caplog.records)  # however often it was tried
+    assert "takes nothing: [Errno 28] No space left on device" in began
+    assert "written again" in ended
     assert faulty.append(publication(3)) == 4
     faulty.close()
     directory = faulty._log.disk

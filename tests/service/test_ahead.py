@@ -59,6 +59,32 @@ def test_all_are_answered_and_the_places_are_as_they_were() -> None:
     assert near.broker.core.live == 0
 
 
+def test_refusals_of_the_peer_s_workers_free_their_places_too() -> None:
+    near = Near(places=2)
+    while near.under_way:
+        near.answer_one(0.001)
+        if near.under_way:
+            failed = near.under_way.pop(0)
+            near.tell(near.cloud[b"n"], PeerNak(failed.address, b"echo", b"failed no luck"))
+            near.under_way += near.reposted(b"n")
+    assert len(near.asker.sent) == MANY
+    assert near.ahead == 0
+    assert near.broker.federation.peers[b"n"].capacity[b"echo"] == 2
+
+
+def test_a_bounce_of_what_has_timed_out_is_none_ahead_any_more() -> None:
+    near = Near(places=2)
+    near.answer_one(0.001)
+    assert near.ahead == 1
+    near.now += 100.0
+    near.publish(b"n", echo=0)  # it is there, and slow
+    near.broker.wake("tick", near.now)
+    assert near.broker.core.live == 0
+    for late in near.under_way:
+        near.tell(near.cloud[b"n"], PeerNak(late.address, b"echo", b"queue-full no idle worker"))
+    assert near.ahead == 0
+
+
 def test_a_slow_peer_is_sent_what_it_has_places_for() -> None:
     near = Near(places=2)
     for _ in range(8):
@@ -184,3 +210,25 @@ def test_the_line_goes_home_with_the_last_worker() -> None:
 
 def leave(far: Far, worker: RecordingLink) -> None:
     far.broker.closed(worker, far.now)
+
+
+def test_a_repost_in_line_never_goes_on_to_another_peer() -> None:
+    far = Mesh()
+    worker, origin = far.worker(b"echo"), far.link("cloudfe", b"n")
+    far.tell(origin, Repost(b"echo", b"n", b"one", pack([b"x"])))
+    far.answer(worker, b"done")
+    for address in (b"two", b"three", b"four"):
+        far.tell(origin, Repost(b"echo", b"n", address, pack([b"x"])))
+    ours = far.client(b"alice")
+    far.ask(ours)
+    far.publish(b"s", echo=8)
+    assert [repost.address for repost in far.reposted(b"s")] == [b"alice"]
+    far.ask(ours)
+    assert [repost.address for repost in far.reposted(b"s")] == [b"alice~1"]
+    far.tell(far.cloud[b"s"], PeerAnswer(Kind.FINAL, b"alice", b"echo", pack([b"done"])))
+    assert far.reposted(b"s") == []
+    for _ in range(3):
+        far.answer(worker, b"done")
+    answers = [mdp_peers.read_at_cloudbe(image) for image in origin.take()]
+    assert [answer.address for answer in answers] == [b"one", b"two", b"three", b"four"]
+    assert far.broker.core.services[b"echo"].waiting == 0

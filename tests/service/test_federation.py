@@ -169,6 +169,22 @@ def test_bounced_everywhere_waits_at_home() -> None:
     assert isinstance(mdp.read_to_worker(worker.sent[0]), Work)
 
 
+def test_bounces_are_no_deaths() -> None:
+    """However often peers had no room for it, a request outlives the first holder that dies with it."""
+    mesh = Mesh(BrokerPolicy(default=ServicePolicy(max_attempts=3)))
+    client = mesh.client(b"alice")
+    mesh.ask(client)
+    for _ in range(5):
+        mesh.publish(b"n", echo=1)
+        assert len(mesh.reposted(b"n")) == 1
+        mesh.tell(mesh.cloud[b"n"], PeerNak(b"alice", b"echo", b"queue-full"))
+    mesh.publish(b"n", echo=1)
+    mesh.broker.closed(mesh.cloud[b"n"], mesh.now)
+    assert client.sent == []
+    worker = mesh.worker(b"echo")
+    assert isinstance(mdp.read_to_worker(worker.sent[0]), Work)
+
+
 def test_a_repost_is_never_reposted_nor_queued() -> None:
     mesh = Mesh()
     mesh.publish(b"s", echo=5)

@@ -17,7 +17,7 @@ import zmq
 from homing.errors import Unavailable
 from homing.service.task_worker import TaskWorker
 from homing.wire import tasks
-from tests.service.processes import processes
+from tests.service.processes import Process, processes
 from tests.service.rig import FakeBroker
 from tests.service.test_processes import dealer
 
@@ -82,6 +82,29 @@ def test_serves_fails_over_and_remembers(tmp_path: Path) -> None:
         try:
             asyncio.run(scenario())
         finally:
+            context.destroy(linger=0)
+
+
+@pytest.mark.slow
+def test_the_command_says_that_it_is_ready_and_ends_what_is_under_way(tmp_path: Path) -> None:
+    context: zmq.Context[Any] = zmq.Context()
+    context.setsockopt(zmq.LINGER, 0)
+    waits = "sh -c 'touch begun; while [ ! -e go ]; do sleep 0.05; done; cat'"
+    with processes(tmp_path) as reaper:
+        ends = reaper.broker("first").ends
+        argv = [sys.executable, "-m", "homing.cli", "task-worker", "echo", "--exec", waits]
+        worker = Process([*argv, "--endpoint", ends["taskbe"]], tmp_path)
+        try:
+            assert worker.ready == f"ready task-worker echo {ends['taskbe']}\n"
+            client = dealer(context, ends["taskfe"])
+            client.send_multipart([b'{"request":"TASK","type":"REQUEST","service":"echo"}', b"one"])
+            asyncio.run(until((tmp_path / "begun").exists))
+            worker.terminate()
+            (tmp_path / "go").touch()
+            assert client.recv_multipart()[1] == b"one"
+            assert worker.wait() == 0
+        finally:
+            worker.kill()
             context.destroy(linger=0)
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.testing import RecordingLink
 from homing.wire import mdp, tasks
-from homing.wire.frames import frame, pack, prefix
+from homing.wire.frames import frame, pack, prefix, unpack
 from homing.wire.mdp_messages import Kind, Report
 from tests.service.stage import D0X, Stage
 
@@ -71,6 +71,21 @@ def test_the_client_s_message_id_comes_back_behind_its_envelope() -> None:
     tell(stage, worker, tasks.Response("echo", "mine", BODY))
     (image,) = client.take()
     assert tasks.read(image) == (envelope, tasks.Response("echo", "mine", BODY))
+
+
+def test_header_alone_has_an_empty_body_both_ways() -> None:
+    stage = Stage()
+    worker, client = task_worker(stage), stage.link("taskfe")
+    task = tasks.Task("echo", "mine", tasks.NO_BODY)
+    stage.broker.receive(client, frame(_header(tasks.write(task)), False), stage.now)
+    assert told(worker, tasks.Task) == task
+    answer = tasks.Response("echo", "mine", tasks.NO_BODY)
+    stage.broker.receive(worker, frame(_header(tasks.write(answer)), False), stage.now)
+    assert told(client, tasks.Response) == answer
+
+
+def _header(image: bytes) -> bytes:
+    return unpack(image)[0]
 
 
 def test_late_repeated_and_forged_responses_go_nowhere() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from random import Random
 
+from homing.service.federation import Peer
 from homing.service.pending import DONE, Pending
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.service.switch import Broker
@@ -81,6 +82,7 @@ def rush(seed: int, faults: FaultPlan) -> None:
     most = Most()
     sim.always(Watch(brokers), every=0.5)
     sim.always(most, every=0.005)
+    sim.always(partial(_one_hop, brokers), every=0.005)
     sim.at_end(lambda sim: _all_ended(ledger))
     sim.at_end(lambda sim: _nothing_left(sim, brokers))
     sim.run(until=QUIET)
@@ -98,6 +100,18 @@ class Most:
         if sim.nodes["a"].host.state == RUNNING:
             peers = sim.nodes["a"].role.federation.peers.values()
             self.ahead = max(self.ahead, *(peer.ahead for peer in peers))
+
+
+def _one_hop(brokers: tuple[str, ...], sim: Simulation) -> None:
+    """What one broker holds for another is never with a third."""
+    for node in (sim.nodes[name] for name in brokers):
+        if node.host.state == RUNNING:
+            held = [pending for peer in peers_of(node.role) for pending in peer.held.values()]
+            assert not any(pending.asker.origin for pending in held), "a second hop"
+
+
+def peers_of(broker: Broker) -> list[Peer]:
+    return list(broker.federation.peers.values())
 
 
 def brokers_of(seed: int) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def test_nak(service: bytes, reason: bytes, envelope: bytes) -> None:
 @given(dialects, names, st.integers(1, 65536))
 def test_ready(dialect: Dialect, service: bytes, credit: int) -> None:
     sent = Ready(dialect, service, credit if dialect == D0X else 1)
-    assert mdp.speaks_worker(mdp.write(sent))
+    assert mdp.worker_dialect(mdp.write(sent)) == dialect
     assert mdp.read_from_worker(mdp.write(sent)) == sent
 
 

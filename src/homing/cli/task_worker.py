@@ -1,7 +1,7 @@
 """Serve tasks (JSON header, opaque body): each one's body goes to a command, its output comes back.
 
 The broker's group is remembered in a file; a worker whose broker is gone tries the others. When none
-answers it ends with exit code 69 and names every endpoint that it tried.
+answers it ends with exit code 69 and names every endpoint that it tried. SIGTERM lets tasks under way end.
 
 Examples:
   homing task-worker echo --echo
@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
+
+if TYPE_CHECKING:
+    from homing.service.task_worker import TaskWorker
 
 app = verb("task-worker", __doc__)
 
@@ -38,23 +42,47 @@ def task_worker(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Serve until told to stop."""
-    from homing.service.task_worker import TaskWorker
-
     if echo == (exec is not None):
         raise misused("say what to do with a task: either --echo or --exec COMMAND")
     config = flags.load()
     memory = remember or Path(config.node.data) / f"task-worker-{service}.json"
     memory.parent.mkdir(parents=True, exist_ok=True)
+    where = endpoint or config.service.taskbe
+    function = bytes if exec is None else _run(shlex.split(exec))
+    return asyncio.run(_serve(where, service, function, memory, credit, connect_timeout))
+
+
+async def _serve(
+    where: str,
+    service: str,
+    function: Callable[[bytes], bytes],
+    memory: Path,
+    credit: int,
+    connect_timeout: float,
+) -> int:
+    from homing.service.task_worker import TaskWorker
+
     worker = TaskWorker(
-        endpoint or config.service.taskbe,
+        where,
         service,
-        bytes if exec is None else _run(shlex.split(exec)),
+        function,
         remember=memory,
         credit=credit,
         connect_timeout=connect_timeout,
     )
-    asyncio.run(worker.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, worker.stop)
+    announcing = asyncio.create_task(_announce(worker, service))
+    try:
+        await worker.run()
+    finally:
+        announcing.cancel()
     return 0
+
+
+async def _announce(worker: TaskWorker, service: str) -> None:
+    await worker.ready.wait()
+    print(f"ready task-worker {service} {worker.endpoint}", flush=True)
 
 
 def _run(words: list[str]) -> Callable[[bytes], bytes]:

@@ -137,7 +137,7 @@ class Log:
         self.hold: int | None = None  # retention spares this number and all after it
         self.sealed: list[str] = []  # segments finished since the caller last looked
         self._node = node
-        self._name = name
+        self.name = name
         self._durable = durable
         self._wall = wall
         self._make_salt = salt
@@ -194,7 +194,7 @@ class Log:
         name = segment_name(self.number + 1)
         now = self._wall()
         self._salt = self._make_salt()
-        header = Header(self._node, self.number + 1, int(now * 1e6), self._salt, self._name)
+        header = Header(self._node, self.number + 1, int(now * 1e6), self._salt, self.name)
         file = self.disk.open(name)
         self._file, self._file_name, self._opened = file, name, now
         file.truncate(0)

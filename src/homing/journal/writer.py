@@ -16,6 +16,7 @@ event that takes work on (events.PROMISES) is refused with DiskFull, and the oth
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -44,6 +45,8 @@ from homing.journal.events import (
     SubscriptionSet,
 )
 from homing.journal.log import DEFAULT_LIMITS, Limits, Log, Recovery
+
+_log = logging.getLogger(__name__)
 
 Durability = Literal["fsync", "os", "none"]
 Post = Callable[[Callable[[], None]], Any]
@@ -316,8 +319,12 @@ class Journal:
         try:
             number = self._log.append(group, skew)
         except (OSError, DiskFull) as error:
+            if not self.trouble:
+                _log.error("the journal of %s takes nothing: %s", self._log.name, error)
             self.trouble = f"{error.__class__.__name__}: {error}"
             return False
+        if self.trouble:
+            _log.warning("the journal of %s is written again", self._log.name)
         self.trouble = ""
         self._notify(partial(self._tell, number))
         return True

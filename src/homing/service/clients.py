@@ -38,6 +38,8 @@ class MdpClient(Asker):
     dialect = Dialect.D0X
     enveloped = True
     """Whether the dialect lets a frame of the client's own stand before a request."""
+    start = b""
+    """What stands before the header where the dialect has nothing there."""
 
     def __init__(self, broker: Broker, link: Link) -> None:
         super().__init__(link)
@@ -111,7 +113,7 @@ class MdpClient(Asker):
         envelope = b""  # as far as it could be read, so that a protest finds whoever asked
         try:
             request = mdp.read_from_client(image)
-            if request.dialect != self.dialect:
+            if request.dialect != self.dialect or mdp.delimited_02(image) != bool(self.start):
                 raise RemoteProtocolError("a client keeps to one dialect", 0)
             envelope = request.envelope
             options = mdp.read_options(envelope) if envelope else None
@@ -128,7 +130,7 @@ class MdpClient(Asker):
         """Learn from a request that was read what the next ones may begin with."""
         if request.service != self._asks:
             self._asks = request.service
-            self._head = mdp.request_head(self.dialect, request.service)
+            self._head = self.start + mdp.request_head(self.dialect, request.service)
         if options is not None and image[0] == MORE:
             self._wishes = image[: mdp.WISHES_END]
             self._options = options
@@ -211,7 +213,7 @@ class Client02(MdpClient):
 
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         if self.link is not None:
-            image = mdp.report_head(Dialect.D02, kind, pending.service.name) + data
+            image = self.start + mdp.report_head(Dialect.D02, kind, pending.service.name) + data
             if pending.service.waiting >= LINE:
                 self.link.send_with_others(image)
             else:
@@ -219,6 +221,15 @@ class Client02(MdpClient):
 
     def refuse(self, pending: Pending, reason: bytes) -> None:
         """Silence: the specification has no word for it."""
+
+
+class Req02(Client02):
+    """18/MDP from a REQ, against its letter: hears what follows an empty frame, and that once."""
+
+    __slots__ = ()
+
+    start = EMPTY
+    takes_parts = False
 
 
 CLIENTS: dict[Dialect, type[MdpClient]] = {

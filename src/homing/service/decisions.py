@@ -62,10 +62,10 @@ def decide(router: Router, side: bytes, user: str, image: bytes) -> Decision:
         refusal = verdict.reason.decode("utf-8", "replace")
         chosen = verdict.service.decode("utf-8", "replace")
         bare = msgspec.structs.replace(message, service=chosen, data=b"")
-        return Decision(bare, len(envelope), len(image) - len(message.data), refusal)
+        return Decision(bare, len(envelope), _data_at(image, message.data), refusal)
     if isinstance(message, tasks.Response):
         bare_response = msgspec.structs.replace(message, data=b"")
-        return Decision(bare_response, len(envelope), len(image) - len(message.data))
+        return Decision(bare_response, len(envelope), _data_at(image, message.data))
     if isinstance(message, tasks.Config):
         return Decision(Unreadable("CONFIG is the broker's to send"))
     return Decision(message, len(envelope))
@@ -77,6 +77,11 @@ def _decide_majordomo(router: Router, user: str, image: bytes) -> Decision:
     chosen = verdict.service.decode("utf-8", "replace")
     refusal = verdict.reason.decode("utf-8", "replace")
     return Decision(tasks.Task(chosen, "", b""), 0, len(image) - len(request.data), refusal)
+
+
+def _data_at(image: bytes, data: bytes) -> int:
+    """Where the body starts; an empty one need not be there at all."""
+    return len(image) - (len(data) if data != tasks.NO_BODY else 0)
 
 
 def data_of(decision: Decision, image: bytes) -> bytes:

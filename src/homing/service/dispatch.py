@@ -314,17 +314,20 @@ class DispatchCore(Handing):
         pending = peer.held.pop(address, None)
         if pending is None:
             return
-        peer.bounced(now)
-        if pending.state != HELD or pending.holder is not peer:
-            return
-        code = reason.split(b" ", 1)[0]
-        if code in REROUTABLE and now < pending.deadline:
+        elsewhere = reason.split(b" ", 1)[0] in REROUTABLE
+        if elsewhere:
+            peer.bounced(now)
             peer.forget_capacity(pending.service.name)
-            self.record.note(pending)
-            self._put_back(pending)
-            self.pump(pending.service, now)
-        else:
-            self.refuse(pending, reason, now)
+        if pending.state == HELD and pending.holder is peer:
+            if elsewhere and now < pending.deadline:
+                self.record.note(pending)
+                pending.attempts -= 1  # nobody died with it
+                self._put_back(pending)
+                self.pump(pending.service, now)
+            else:
+                self.refuse(pending, reason, now)
+        if not elsewhere:  # it was dealt with there: its place is free again
+            self.returned(peer, pending, now)
 
     # --- requests end -------------------------------------------------------------------------
 

@@ -93,12 +93,15 @@ class Handing:
             peer = None if pool else self.federation.choose(service.name)
             if not pool and peer is None:
                 return
-            pending = self._next(service, now)
-            if pending is None:
-                return
             if peer is None:
+                pending = self._next(service, now)
+                if pending is None:
+                    return
                 self._employ(pool, pending, now)
             else:
+                pending = self._next_of_ours(service, now)
+                if pending is None:
+                    return
                 self._repost(peer, pending, now)
 
     def pump_hungry(self, now: float) -> None:
@@ -113,6 +116,17 @@ class Handing:
             self.waiting_bytes -= pending.size
             return pending
         return self._checked(service, pending, now)
+
+    def _next_of_ours(self, service: Service, now: float) -> Pending | None:
+        """The next that may go to a peer; reposts (ADR 0017) keep their places, for workers here."""
+        pending = self._next(service, now)
+        reposts: list[Pending] = []
+        while pending is not None and pending.asker.origin:
+            reposts.append(pending)
+            pending = self._next(service, now)
+        for repost in reversed(reposts):
+            self._put_back(repost)
+        return pending
 
     def _checked(self, service: Service, pending: Pending | None, now: float) -> Pending | None:
         """A request that was taken from its queue, or the next whose asker is still there."""
@@ -160,7 +174,7 @@ class Handing:
 
     def _repost_next(self, peer: Peer, service: Service, now: float) -> bool:
         """Give a peer what waits next, whatever is known of its capacity."""
-        pending = self._next(service, now) if peer.link is not None else None
+        pending = self._next_of_ours(service, now) if peer.link is not None else None
         if pending is None:
             return False
         if pending.attempts or pending.number != NOT_YET:

@@ -24,7 +24,7 @@ from homing.errors import RemoteProtocolError
 from homing.ports import Link, Port
 from homing.service import builtin
 from homing.service.access import Access
-from homing.service.clients import CLIENTS, MdpClient, Origin
+from homing.service.clients import CLIENTS, MdpClient, Origin, Req02
 from homing.service.decisions import decide
 from homing.service.dispatch import DispatchCore
 from homing.service.federation import Federation
@@ -221,9 +221,9 @@ class Broker:
             self.core.turn_away(once, reason or b"queue-full too many services", now)
         return service
 
-    def new_client(self, link: Link, dialect: Dialect) -> MdpClient:
-        """A link turned out to be a client's."""
-        client = CLIENTS[dialect](self, link)
+    def new_client(self, link: Link, dialect: Dialect, req: bool = False) -> MdpClient:
+        """A link turned out to be a client's; `req`: an `02` client's that is a REQ."""
+        client = Req02(self, link) if req else CLIENTS[dialect](self, link)
         self._become(link, client)
         return client
 

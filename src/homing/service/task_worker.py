@@ -62,9 +62,32 @@ class TaskWorker:
         self._mechanism = mechanism
         self._group: tuple[str, ...] = self._recall()
         self.broker = ""  # the one that serves us now
+        self.endpoint = ""  # and where it is
+        self.ready = asyncio.Event()  # the first one has let us in
+        self._leaving = asyncio.Event()
+        self._session: _Session | None = None
+
+    def stop(self) -> None:
+        """Take no more tasks, let those under way end, and have `run` return."""
+        self._leaving.set()
 
     async def run(self) -> None:
-        """Serve until cancelled; raises Unavailable when no broker of the group answers."""
+        """Serve until stopped; raises Unavailable when no broker of the group answers."""
+        loop = asyncio.get_running_loop()
+        serving = loop.create_task(self._serve())
+        leaving = loop.create_task(self._leaving.wait())
+        try:
+            await asyncio.wait((serving, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            elif self._session is not None:
+                await self._session.finish()
+        finally:
+            leaving.cancel()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    async def _serve(self) -> None:
         while True:
             tried: dict[str, str] = {}
             for endpoint in dict.fromkeys((self._endpoint, *self._group)):
@@ -82,9 +105,11 @@ class TaskWorker:
         clock, pauses = asyncio.get_running_loop().time, Backoff(random.random)
         patience = clock() + self._timeout
         while True:
-            session = _Session(self, endpoint)
+            session = self._session = _Session(self, endpoint)
             try:
                 await session.open()
+                self.endpoint = endpoint
+                self.ready.set()
                 if await session.serve():
                     return
             finally:
@@ -143,6 +168,7 @@ class _Session:
         self._line = Lifeline(endpoint, self, mechanism=mechanism)
         self._tasks: set[asyncio.Task[None]] = set()
         self._worked = False
+        self._leaving = False
         self._heartbeat = 2.5
         self._liveness = 3
 
@@ -209,6 +235,8 @@ class _Session:
 
     def _take(self, message: tasks.Message) -> None:
         if isinstance(message, tasks.Task):
+            if self._leaving:
+                return  # with our goodbye it goes to another worker
             self._worked = True
             work = asyncio.get_running_loop().create_task(self._work(message))
             self._tasks.add(work)
@@ -224,6 +252,12 @@ class _Session:
         except Exception as error:  # the function is the user's: its bugs are its client's to know
             _log.exception("%s failed", task.service)
             self._send(tasks.Error("failed", f"{type(error).__name__}: {error}", task.message_id))
+
+    async def finish(self) -> None:
+        """Begin nothing new, and wait for the end of what is under way."""
+        self._leaving = True
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _send(self, message: tasks.Message) -> None:
         self._line.send(tasks.write(message))

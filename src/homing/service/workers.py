@@ -223,23 +223,32 @@ class Newcomer:
 
     def receive(self, image: bytes, now: float) -> None:
         """The first message decides: worker or client, and the dialect."""
+        worker = mdp.worker_dialect(image)
         try:
-            if mdp.speaks_worker(image):
+            if worker is not None:
                 self._first_of_worker(image, now)
             else:
                 dialect = mdp.read_from_client(image).dialect
-                self._broker.new_client(self._link, dialect).receive(image, now)
+                req = mdp.delimited_02(image)
+                self._broker.new_client(self._link, dialect, req).receive(image, now)
         except RemoteProtocolError as error:
             self._broker.record.malformed += 1
-            self._broker.stranger(self._link, image, error)
+            if worker is not None:
+                self._send_away(worker)
+            else:
+                self._broker.stranger(self._link, image, error)
 
     def _first_of_worker(self, image: bytes, now: float) -> None:
         message = mdp.read_from_worker(image)
         if isinstance(message, Ready):
             self._broker.new_worker(self._link, message, now)
-        elif not isinstance(message, Disconnect) and not self._quiet:
+        elif not isinstance(message, Disconnect):
             # A worker that thinks it is known, from before a restart: it shall register anew.
-            self._link.send(mdp.DISCONNECTS[message.dialect])
+            self._send_away(message.dialect)
+
+    def _send_away(self, dialect: Dialect) -> None:
+        if not self._quiet:
+            self._link.send(mdp.DISCONNECTS[dialect])
             self._quiet = True
 
     def closed(self, now: float) -> None:

@@ -71,6 +71,7 @@ _FROM_CLIENT_0X: Final = EMPTY + frame(b"MDPC0X", True)
 _FROM_CLIENT_01: Final = EMPTY + frame(b"MDPC01", True)
 # With the command's header, so that an envelope that happens to be `MDPC02` is not taken for it.
 _FROM_CLIENT_02: Final = frame(b"MDPC02", True) + b"\x01\x01"
+_FROM_REQ_02: Final = EMPTY + _FROM_CLIENT_02
 _FROM_WORKER_0X: Final = EMPTY + frame(b"MDPW0X", True)
 _FROM_WORKER_01: Final = EMPTY + frame(b"MDPW01", True)
 _FROM_WORKER_02: Final = frame(b"MDPW02", True)
@@ -99,9 +100,10 @@ _BYE: Final = {image: Disconnect(dialect) for dialect, image in DISCONNECTS.item
 # --- reading: clients and workers -----------------------------------------------------------
 
 
-def speaks_worker(image: bytes) -> bool:
-    """Whether a message's header is a worker's; a broker asks this of a link's first message."""
-    return image.startswith((_FROM_WORKER_0X, _FROM_WORKER_01, _FROM_WORKER_02))
+def worker_dialect(image: bytes) -> Dialect | None:
+    """Whose header a message has, if a worker's; a broker asks this of a link's first message."""
+    headers = (_FROM_WORKER_0X, D0X), (_FROM_WORKER_01, D01), (_FROM_WORKER_02, D02)
+    return next((dialect for header, dialect in headers if image.startswith(header)), None)
 
 
 def read_from_client(image: bytes) -> Request:
@@ -128,13 +130,22 @@ def _read_request(image: bytes) -> Request:
     if image.startswith(_FROM_CLIENT_01):
         service, at = read_service(image, 10)
         return Request(D01, service, image[at:])
-    if image.startswith(_FROM_CLIENT_02):
-        command, at = read_command(image, 8)
-        if command != C_REQUEST:
-            raise RemoteProtocolError(f"not a command of a client: {command!r}", 8)
-        service, at = read_service(image, at)
-        return Request(D02, service, image[at:])
+    if image.startswith((_FROM_CLIENT_02, _FROM_REQ_02)):
+        return _read_request_02(image, 8 + (len(EMPTY) if delimited_02(image) else 0))
     return _read_enveloped(image)
+
+
+def delimited_02(image: bytes) -> bool:
+    """Whether it is an `02` request of a REQ, which puts an empty frame before what it sends."""
+    return image.startswith(_FROM_REQ_02)
+
+
+def _read_request_02(image: bytes, at: int) -> Request:
+    command, after = read_command(image, at)
+    if command != C_REQUEST:
+        raise RemoteProtocolError(f"not a command of a client: {command!r}", at)
+    service, after = read_service(image, after)
+    return Request(D02, service, image[after:])
 
 
 def _read_enveloped(image: bytes) -> Request:
