@@ -23,6 +23,8 @@ from homing.wire.zmtp import Limits
 
 ENVELOPE_ROOM = 65536
 """Bytes of a message beside its data: names, addresses, envelope, frame headers."""
+ENVELOPE_FRAMES = 16
+"""Frames of a message beside its data, whoever it goes to: what clients and workers may send can be handed on."""
 COMMIT_EVERY = 0.05
 """Seconds: no answer of a broker waits for its journal, and a commit every 2 ms cost it a fifth of
 its CPU at 13 000 requests/s."""
@@ -120,8 +122,9 @@ def _add_plugs(
     bounds = BOUNDS.with_settings(config.node)
     between = replace(bounds, wait_for_reader=False)
     server = keyring.server()
+    fewer = Limits(message=limits.message, frames=limits.frames - ENVELOPE_FRAMES)
     for title in ("localfe", "localbe", "taskfe", "taskbe"):
-        host.add(ZmtpPlug(title, "ROUTER", mechanism=server, limits=limits, bounds=bounds))
+        host.add(ZmtpPlug(title, "ROUTER", mechanism=server, limits=fewer, bounds=bounds))
     host.add(
         ZmtpPlug(
             "cloudfe",

@@ -31,6 +31,8 @@ FAILED: Final = Kind.FAILED
 
 MAX_FRESH: Final = 4096
 """Requests since the last tick at which the next one comes early: it takes a millisecond or two."""
+LONG_HEAD: Final = 9
+"""Bytes of a long frame's flags and size: a body of exactly the limit is within it."""
 LINE_OF_REPOSTS: Final = 2
 """What may wait for each worker here and still let a repost in line: a few quick answers (ADR 0017)."""
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
@@ -44,7 +46,7 @@ class DispatchCore(Handing):
         super().__init__(policy, federation, record)
         self.draining = False
         self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01))
-        self._max_body = policy.max_body
+        self._max_body = policy.max_body + LONG_HEAD
         self._max_client_requests = policy.max_client_requests
         self._max_waiting_bytes = policy.max_waiting_bytes
         self._peers = federation.peers
@@ -118,7 +120,7 @@ class DispatchCore(Handing):
         policy = self.policy
         if self.draining:
             self.turn_away(pending, b"shutting-down", now)
-        elif pending.size > policy.max_body:
+        elif pending.size > self._max_body:
             self.turn_away(pending, b"too-large over %d bytes" % policy.max_body, now)
         else:
             self.turn_away(pending, b"queue-full of this client", now)
