@@ -160,6 +160,16 @@ def test_all_is_received_or_told_once_whatever_happens(
     reader.check()
 
 
+def test_a_gap_stays_here_when_what_follows_it_goes_elsewhere() -> None:
+    reader = Reader(Limits(owed_count=2))
+    reader.leave()
+    reader.publish(4)
+    session = reader.desk.connector.durable[client_id(1)]
+    assert session.hand_over(message_id(2))
+    assert session.gaps == {message_id(3): Lost(2, message_id(0), message_id(1))}
+    assert not session.hand_over(message_id(2))
+
+
 def test_lost_ones_join_in_order_and_are_read_back() -> None:
     whole = joined(Lost(1, b"a", b"a"), None, Lost(2, b"b", b"c"))
     assert whole == Lost(3, b"a", b"c")

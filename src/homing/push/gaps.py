@@ -18,14 +18,14 @@ _TOLD: Final = b"gap "
 class Lost(NamedTuple):
     """Publications dropped one after the other."""
 
-    count: int
+    dropped: int
     first: bytes
     last: bytes
 
     def told(self) -> bytes:
         """As the reason of a checkpoint's Dropped."""
         return _TOLD + b"%d %b %b" % (
-            self.count,
+            self.dropped,
             self.first.hex().encode(),
             self.last.hex().encode(),
         )
@@ -47,4 +47,4 @@ def joined(*parts: Lost | None) -> Lost | None:
     some = [part for part in parts if part is not None]
     if not some:
         return None
-    return Lost(sum(part.count for part in some), some[0].first, some[-1].last)
+    return Lost(sum(part.dropped for part in some), some[0].first, some[-1].last)

@@ -75,7 +75,7 @@ def _dropped(sessions: dict[bytes, Session], event: Dropped) -> None:
         if lost is not None:
             session.gaps = {**session.gaps, event.id: lost}
         elif event.reason == MOVED:
-            session.acknowledge(event.id)
+            session.hand_over(event.id)
         else:
             session.drop(event.id)
 

@@ -315,6 +315,15 @@ class Session:
                 return True
         return False
 
+    def hand_over(self, message_id: bytes) -> bool:
+        """Another connector owes it; the gap before it is still ours to tell, should the client be back."""
+        lost = self.gaps.pop(message_id, None)
+        found = self.acknowledge(message_id)
+        if lost is not None:
+            after = next(iter(self.waiting), END)
+            self.gaps[after] = joined(lost, self.gaps.pop(after, None)) or lost
+        return found
+
     def _forget(self, source: dict[bytes, Shared], message_id: bytes) -> None:
         self._hold(-source.pop(message_id).size)
         self.again.pop(message_id, None)
