@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, timeout_of, verb
 from homing.errors import Malformed, RequestTimeout, Unavailable
 
 app = verb("publish", __doc__)
@@ -36,8 +36,8 @@ async def publish(
     to: Annotated[tuple[str, ...], Parameter(help="HOST:PORT of a matcher; several: tried")] = (),
     token: Annotated[str, Parameter(help="what publishers must know there")] = "",
     patience: Annotated[
-        float, Parameter(name="--timeout", help="seconds to wait for each ack")
-    ] = 30.0,
+        str, Parameter(name="--timeout", help="how long to wait for an ack")
+    ] = "30s",
     port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -45,7 +45,7 @@ async def publish(
     from homing.push.publisher import Publisher
 
     matchers = to or (flags.load({"node.port_offset": port_offset}).push.publishers,)
-    async with Publisher(*matchers, token=token, timeout=patience) as publisher:
+    async with Publisher(*matchers, token=token, timeout=timeout_of(patience)) as publisher:
         try:
             if source is None:
                 print(await publisher.publish(parse_attributes(attributes), payload))

@@ -20,9 +20,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from homing.cli.credentials import NOBODY, Credentials
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.config.units import parse_seconds
-from homing.errors import ConfigError, NoService
+from homing.cli.verb import NO_FLAGS, ConfigFlags, timeout_of, verb
+from homing.errors import NoService
 
 app = verb("request", __doc__)
 
@@ -51,7 +50,7 @@ async def request(
     data = sys.stdin.buffer.read() if body == "-" else body.encode()
     security = credentials.mechanism()
     async with Client(
-        where, timeout=_seconds(patience), retries=retries, security=security
+        where, timeout=timeout_of(patience), retries=retries, security=security
     ) as client:
         try:
             if not stream:
@@ -61,13 +60,6 @@ async def request(
                 _print(part)
         except NoService:
             raise NoService(f"nobody serves {service!r} at {where}") from None
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise ConfigError([f"--timeout: {error}"]) from None
 
 
 def _print(answer: bytes) -> None:

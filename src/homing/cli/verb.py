@@ -73,6 +73,17 @@ def invoke(app: App, words: Sequence[str]) -> int:
     return result if isinstance(result, int) else OK
 
 
+def timeout_of(text: str) -> float:
+    """Seconds, from what `--timeout` says."""
+    from homing.config.units import parse_seconds
+    from homing.errors import ConfigError
+
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise ConfigError([f"--timeout: {error}"]) from None
+
+
 def misused(sentence: str) -> CycloptsError:
     """Flags that are each right and together are not: told like a wrong one."""
     return CycloptsError(msg=sentence)
