@@ -76,6 +76,7 @@ class Connector(PacketRole):
         self.moves = Moves(self)
         self.new_id = ids
         self._unsynced: deque[tuple[int, Storing | Change]] = deque()
+        self._unsafe: dict[bytes, bytes] = {}  # changes among them -> whose
 
     # homing.ports.Role
 
@@ -104,7 +105,7 @@ class Connector(PacketRole):
             self.doorway.wake(key, now)
             super().wake(key, now)
         elif isinstance(key, bytes):
-            self.doorway.confirmed(key)
+            self.doorway.overdue(key, now)
             self.moves.confirmed(key, None, now)
 
     def beat(self, now: float) -> None:
@@ -156,7 +157,9 @@ class Connector(PacketRole):
         while self._unsynced and self._unsynced[0][0] <= number:
             _, safe = self._unsynced.popleft()
             if isinstance(safe, Change):
+                del self._unsafe[safe.message.message_id]
                 self._announce(safe.message)
+                self.doorway.stored(safe.message.message_id, now)
             else:
                 self.delivery.stored(safe, now)
 
@@ -239,9 +242,19 @@ class Connector(PacketRole):
     ) -> None:
         """Tell the dispatchers; for a durable session once it is on disk. Raises DiskFull."""
         if session.durable:
-            self.await_journal(self.port.journal(event), Change(message), event.at)
+            number = self.port.journal(event)
+            self._unsafe[message.message_id] = session.client
+            self.await_journal(number, Change(message), event.at)
         else:
             self._announce(message)
+
+    def is_safe(self, message_id: bytes) -> bool:
+        """Whether a change is as durable as its session."""
+        return message_id not in self._unsafe
+
+    def is_changing(self, session: Session) -> bool:
+        """Whether what it asked for last is still on its way to the disk."""
+        return session.client in self._unsafe.values()
 
     def _announce(self, message: relay.Subscribe | relay.Unsubscribe) -> None:
         image = message.encode()

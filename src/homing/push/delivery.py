@@ -229,17 +229,21 @@ class Delivery:
             self.drop(gone, session.client, b"queue-full", now)
         if session.store.full:
             self.make_room(now)
+        if session.store.full:  # all else is under way: what has just come is not taken
+            over = session.store.held - session.store.limits.kept_bytes
+            for gone in session.lighten(over):
+                self.drop(gone, session.client, b"store-full", now)
 
     def make_room(self, now: float) -> None:
-        """All together keep too much: the heaviest sessions lose their oldest, and are told."""
+        """All together keep too much: those with most unsent lose their oldest, and are told."""
         store = self._connector.store
-        heaviest = nlargest(HEAVIEST, self._connector.sessions.values(), key=_held)
+        heaviest = nlargest(HEAVIEST, self._connector.sessions.values(), key=_unsent)
         wanted = max(1, store.limits.kept_bytes // 16)  # so that the next pass is far away
         for session in heaviest:
             if wanted <= 0:
                 return
             before = session.held
-            for gone in session.lighten(min(wanted, max(1, before // 2))):
+            for gone in session.lighten(min(wanted, max(1, _unsent(session) // 2))):
                 self.drop(gone, session.client, b"store-full", now)
             wanted -= before - session.held
 
@@ -284,5 +288,5 @@ def _without(clients: bytes, others: set[bytes]) -> bytes:
     return b"".join([client for (client,) in each_id(clients) if client not in others])
 
 
-def _held(session: Session) -> int:
-    return session.held
+def _unsent(session: Session) -> int:
+    return session.held - session.under_way

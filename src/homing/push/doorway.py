@@ -2,7 +2,8 @@
 
 Answers leave in the order of the commands, though a subscription is answered only when the
 matchers have it (or after CONFIRM_SECONDS without them: it is recorded and will be told).
-A heartbeat is answered at once.
+A durable session's is never answered with a yes before it is on disk. A heartbeat is answered
+at once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 CONFIRM_SECONDS: Final = 2.0
 """Longer than a matcher takes to restart, shorter than a person waits."""
+STORE_SECONDS: Final = 10.0
+"""How long a change may wait for the disk before its client is told so: longer than a busy disk takes."""
 MAX_SUBSCRIPTIONS: Final = 1000
 """Per client: each costs the index some 300 bytes on every matcher."""
 MAX_CONFIRMING: Final = 65_536
@@ -77,13 +80,19 @@ class Visitor:
 class Answer:
     """A status line whose time may not have come."""
 
-    __slots__ = ("line", "ready", "visitor")
+    __slots__ = ("late", "line", "ready", "visitor")
 
     def __init__(self, visitor: Visitor, line: bytes, ready: bool) -> None:
         self.visitor = visitor
         self.line = line
         self.ready = ready
+        self.late = False  # it waits for the disk longer than matchers are waited for
 
+
+_UNSAFE: Final = status(
+    False,
+    f"command error: queue-full not on disk after {STORE_SECONDS:g} s, holds once it is: ask again",
+)
 
 # The answers due to nearly everybody, shared: an empty list of one's own takes 56 bytes.
 _NONE_DUE: Final[list[Answer]] = []
@@ -201,19 +210,41 @@ class Doorway:
         self._confirm(visitor, message_id, b"+sub\r\n", now)
 
     def _unsubscribe(self, visitor: Visitor, session: Session, name: str, now: float) -> None:
-        if name not in session.subscriptions:
+        if name not in session.subscriptions and not self._connector.is_changing(session):
             visitor.answer(b"+unsub\r\n")  # as asked: it is not there
             return
         message_id = self._connector.unsubscribe(session, name, now)
         self._confirm(visitor, message_id, b"+unsub\r\n", now)
 
     def _confirm(self, visitor: Visitor, message_id: bytes, line: bytes, now: float) -> None:
-        if len(self._confirming) >= MAX_CONFIRMING:
+        if len(self._confirming) >= MAX_CONFIRMING and self._connector.is_safe(message_id):
             visitor.answer(line)
             return
         answer = visitor.owe(line, False)
         self._confirming[message_id] = answer
         self._connector.port.later(now + CONFIRM_SECONDS, message_id)
+
+    def overdue(self, message_id: bytes, now: float) -> None:
+        """The matchers have had their time; the disk gets some more, and then its client is told.
+
+        Such a change is not undone: the journal still has it in hand, and it holds once that is written.
+        """
+        answer = self._confirming.get(message_id)
+        if answer is not None and not self._connector.is_safe(message_id):
+            if not answer.late:
+                answer.late = True
+                self._connector.port.later(now + STORE_SECONDS - CONFIRM_SECONDS, message_id)
+                return
+            answer.line = _UNSAFE
+        self.confirmed(message_id)
+
+    def stored(self, message_id: bytes, now: float) -> None:
+        """A change is on disk: if that took long the matchers get their time from now on."""
+        answer = self._confirming.get(message_id)
+        if answer is not None and len(self._confirming) > MAX_CONFIRMING:
+            self.confirmed(message_id)
+        elif answer is not None and answer.late:
+            self._connector.port.later(now + CONFIRM_SECONDS, message_id)
 
     def confirmed(self, message_id: bytes) -> None:
         """The matchers have a change, or have had their time."""

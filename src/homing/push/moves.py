@@ -264,7 +264,7 @@ class Moves:
         session = move.session
         del move.sent[ack.message_id]
         self._arrived(ack.message_id, session.client)
-        if session.acknowledge(ack.message_id):
+        if session.hand_over(ack.message_id):
             # The client may come back before it got this, and this with it.
             self._connector.delivery.recent.forget(ack.message_id, session.client)
             self._connector.tell(Dropped(now, ack.message_id, session.client, MOVED))

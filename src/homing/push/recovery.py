@@ -15,11 +15,13 @@ from homing.journal.events import (
     DeliveryQueued,
     Dropped,
     Event,
+    Redelivered,
     SessionClosed,
     SessionOpened,
     SubscriptionRemoved,
     SubscriptionSet,
 )
+from homing.push.gaps import read_lost
 from homing.push.recent import Recent
 from homing.push.sessions import Session, Shared, Store
 
@@ -33,6 +35,7 @@ def recover(events: Iterable[object], recent: Recent, store: Store) -> dict[byte
     """The sessions as the events left them; `recent` learns what they were sent."""
     sessions: dict[bytes, Session] = {}
     arrival = 0
+    queued: set[bytes] = set()  # ids of what some durable session was owed
     for event in events:
         if isinstance(event, SessionOpened):
             _opened(sessions, event, store)
@@ -43,20 +46,38 @@ def recover(events: Iterable[object], recent: Recent, store: Store) -> dict[byte
             session = sessions.get(event.client)
             if session is not None:
                 _subscription(session, event)
-        elif isinstance(event, Delivered):
-            recent.add(event.id, recent.fresh(event.id, event.clients))
+        elif isinstance(event, Delivered | Redelivered):
+            if isinstance(event, Delivered):
+                recent.add(event.id, recent.fresh(event.id, event.clients))
+            for session in _named(sessions, event.clients) if event.id in queued else ():
+                if event.id in session.waiting:
+                    session.note_sent((event.id,))
         elif isinstance(event, DeliveryQueued):
             recent.add(event.id, recent.fresh(event.id, event.clients))
             arrival += 1
             shared = Shared(event.id, event.payload, event.attrs, arrival)
+            queued.add(event.id)
             for session in _named(sessions, event.clients):
-                session.owe(shared)
-        elif isinstance(event, Acknowledged | Dropped):
+                session.take(shared)  # the limits' doing is told by what follows
+        elif isinstance(event, Acknowledged):
             for session in _named(sessions, event.clients):
                 session.acknowledge(event.id)
-            if isinstance(event, Dropped) and event.reason == MOVED:
+        elif isinstance(event, Dropped):
+            _dropped(sessions, event)
+            if event.reason == MOVED:
                 recent.forget(event.id, event.clients)
     return sessions
+
+
+def _dropped(sessions: dict[bytes, Session], event: Dropped) -> None:
+    lost = read_lost(event.reason)
+    for session in _named(sessions, event.clients):
+        if lost is not None:
+            session.gaps = {**session.gaps, event.id: lost}
+        elif event.reason == MOVED:
+            session.hand_over(event.id)
+        else:
+            session.drop(event.id)
 
 
 def checkpoint(
@@ -66,6 +87,7 @@ def checkpoint(
     recent: Recent,
 ) -> list[Event]:
     """The events that `recover` makes this state of; `storing` is owed but not yet durable."""
+    sessions = list(sessions)
     events: list[Event] = [Delivered(0.0, identity, listed) for identity, listed in recent]
     owed: dict[bytes, tuple[Shared, list[bytes]]] = {}
     for session in sessions:
@@ -74,7 +96,8 @@ def checkpoint(
             SubscriptionSet(0.0, session.client, node, name.encode(), fields)
             for name, fields in session.subscriptions.items()
         ]
-        for shared in (*session.unacked.values(), *session.waiting.values()):
+        early = (session.early or {}).values()
+        for shared in (*session.unacked.values(), *early, *session.waiting.values()):
             owed.setdefault(shared.message_id, (shared, []))[1].append(session.client)
     for shared, clients in storing:
         owed.setdefault(shared.message_id, (shared, []))[1].append(clients)
@@ -82,6 +105,13 @@ def checkpoint(
         DeliveryQueued(0.0, one.message_id, b"".join(clients), one.attributes, one.payload)
         for one, clients in sorted(owed.values(), key=lambda pair: pair[0].arrival)
     ]
+    for session in sessions:
+        sent = (*session.unacked, *session.before)
+        events += [Redelivered(0.0, identity, session.client) for identity in sent]
+        events += [
+            Dropped(0.0, identity, session.client, lost.told())
+            for identity, lost in session.gaps.items()
+        ]
     return events
 
 

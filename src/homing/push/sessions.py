@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from homing.ids import id_time
 from homing.ports import Link
+from homing.push.gaps import END, Lost, joined
 from homing.push.popular import Popular
 from homing.push.subscription import Fields, parse_attributes, parse_fields
 from homing.wire import pushed
@@ -117,6 +118,7 @@ class Shared:
 
 _NONE_SENT: Final[dict[bytes, Shared]] = {}
 _NONE_AGAIN: Final[dict[bytes, None]] = {}
+_NO_GAPS: Final[dict[bytes, Lost]] = {}
 
 
 @lru_cache(maxsize=PARSED)
@@ -128,13 +130,12 @@ class Session:
     """One client: its link while it is here, its subscriptions, what it is owed."""
 
     __slots__ = (
-        "_dropped",
-        "_first",
-        "_last",
         "again",
+        "before",
         "client",
         "durable",
         "early",
+        "gaps",
         "held",
         "in_cohort",
         "left_at",
@@ -147,6 +148,7 @@ class Session:
         "store",
         "subscriptions",
         "unacked",
+        "under_way",
         "waiting",
     )
 
@@ -174,9 +176,9 @@ class Session:
         self.move: Move | None = None  # where it is going
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
         self.held = 0  # bytes of all
-        self._dropped = 0
-        self._first = b""
-        self._last = b""
+        self.under_way = 0  # of these, bytes sent and not acknowledged
+        self.before: dict[bytes, None] = _NONE_AGAIN  # of the waiting: sent on another connection
+        self.gaps: dict[bytes, Lost] = _NO_GAPS  # before which publication
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.unacked) + len(self.early or ())
@@ -227,58 +229,105 @@ class Session:
 
     def owe(self, shared: Shared, moved: bool = False) -> list[bytes]:
         """Take one more; the ids that had to go for it, oldest first."""
+        return self._trim() if self.take(shared, moved) else []
+
+    def take(self, shared: Shared, moved: bool = False) -> bool:
+        """Take one more, whatever the limits; False if it is owed already."""
         identity, early = shared.message_id, self.early
         if identity in self.waiting or identity in self.unacked or (early and identity in early):
-            return []  # a journal read after a checkpoint tells some things twice
+            return False  # a journal read after a checkpoint tells some things twice
         if moved and early is not None:
             early[identity] = shared
         else:
             if self.waiting is _NONE_SENT:
                 self.waiting = {}
             self.waiting[identity] = shared
+            if END in self.gaps:
+                self.gaps[identity] = self.gaps.pop(END)
             if moved:
                 self._replay((identity,))
         self._unfit()
         self._hold(shared.size)
+        return True
+
+    def _trim(self) -> list[bytes]:
+        """Let the oldest unsent go until the rest is within the limits."""
         limits = self.store.limits
         most = limits.owed_bytes if self.durable else limits.buffer
         gone: list[bytes] = []
         while len(self) > limits.owed_count or (self.held > most and len(self) > 1):
-            gone.append(self._drop_oldest())
+            oldest = self._oldest_unsent()
+            if oldest is None:
+                break  # recovered under wider limits, and all of it sent: it must be acknowledged
+            self.drop(oldest)
+            gone.append(oldest)
         return gone
 
     def lighten(self, wanted: int) -> list[bytes]:
-        """Let the oldest go until this many bytes are free; their ids."""
+        """Let the oldest unsent go until this many bytes are free; their ids."""
         gone: list[bytes] = []
         most = self.held - wanted
-        while len(self) and self.held > most:
-            gone.append(self._drop_oldest())
+        while self.held > most and (oldest := self._oldest_unsent()) is not None:
+            self.drop(oldest)
+            gone.append(oldest)
         return gone
 
     def _hold(self, size: int) -> None:
         self.held += size
         self.store.held += size
 
-    def _drop_oldest(self) -> bytes:
-        source = self.unacked or self.early or self.waiting
-        oldest = next(iter(source))
-        self._forget(source, oldest)
-        self._dropped += 1
-        self._first = self._first or oldest
-        self._last = oldest
-        return oldest
+    def _oldest_unsent(self) -> bytes | None:
+        """What was sent, here or before, the client may have: it would be received and in a gap."""
+        for source in (self.early or _NONE_SENT, self.waiting):
+            for identity in source:
+                if identity not in self.before:
+                    return identity
+        return None
+
+    def drop(self, message_id: bytes) -> None:
+        """It will not be sent: there is a gap before what follows it."""
+        source = self.early if self.early and message_id in self.early else self.waiting
+        if message_id not in source:
+            return
+        ids = iter(source)
+        for identity in ids:  # the first, or behind a window of what was sent before
+            if identity == message_id:
+                break
+        after = next(ids, END)
+        if after == END and source is not self.waiting:
+            after = next(iter(self.waiting), END)
+        self._forget(source, message_id)
+        if self.gaps is _NO_GAPS:
+            self.gaps = {}
+        one = Lost(1, message_id, message_id)
+        whole = joined(self.gaps.pop(message_id, None), one, self.gaps.pop(after, None))
+        if whole is not None:
+            self.gaps[after] = whole
 
     def acknowledge(self, message_id: bytes) -> bool:
         """The client has it; False if it was not owed."""
         for source in (self.unacked, self.waiting, self.early or _NONE_SENT):
             if message_id in source:
+                if source is self.unacked:
+                    self.under_way -= source[message_id].size
                 self._forget(source, message_id)
+                self.gaps.pop(message_id, None)
                 return True
         return False
+
+    def hand_over(self, message_id: bytes) -> bool:
+        """Another connector owes it; the gap before it is still ours to tell, should the client be back."""
+        lost = self.gaps.pop(message_id, None)
+        found = self.acknowledge(message_id)
+        if lost is not None:
+            after = next(iter(self.waiting), END)
+            self.gaps[after] = joined(lost, self.gaps.pop(after, None)) or lost
+        return found
 
     def _forget(self, source: dict[bytes, Shared], message_id: bytes) -> None:
         self._hold(-source.pop(message_id).size)
         self.again.pop(message_id, None)
+        self.before.pop(message_id, None)
 
     def part(self, now: float) -> None:
         """The connection is gone: what was sent and not acknowledged waits for the next one."""
@@ -288,7 +337,14 @@ class Session:
         self.release()
         if self.unacked:
             self.waiting = {**self.unacked, **self.waiting}
-            self.unacked = {}
+            self.note_sent(self.unacked)
+            self.unacked, self.under_way = {}, 0
+
+    def note_sent(self, ids: Iterable[bytes]) -> None:
+        """These wait, and went out on a former connection."""
+        if self.before is _NONE_AGAIN:
+            self.before = {}
+        self.before.update(dict.fromkeys(ids))
 
     def resume(self, link: Link) -> None:
         """The client is back: all that waits is a replay, and flagged as one.
@@ -320,7 +376,8 @@ class Session:
         """Owe nothing any more; the ids that were."""
         self.release()
         owed = [*self.unacked, *self.waiting]
-        self.waiting, self.again = _NONE_SENT, _NONE_AGAIN
+        self.waiting, self.again, self.before = _NONE_SENT, _NONE_AGAIN, _NONE_AGAIN
+        self.gaps, self.under_way = _NO_GAPS, 0
         self.unacked = {} if self.durable else _NONE_SENT
         self._hold(-self.held)
         return owed
@@ -374,14 +431,17 @@ class Session:
 
     def _push(self, link: Link, shared: Shared) -> bool:
         """Send one publication, after the gap before it; whether it was part of a replay."""
-        if self._dropped:
-            link.send(pushed.gap(self._dropped, self._first, self._last))
-            self._dropped, self._first, self._last = 0, b"", b""
+        lost = self.gaps.get(shared.message_id)
+        if lost is not None:
+            link.send(pushed.gap(*lost))
         names = self.names_for(shared)
         again = self._may_have(shared.message_id)
         link.send_with_others(shared.again(names) if again else shared.image(names))
         if self.durable:
             self.unacked[shared.message_id] = shared
+            self.under_way += shared.size
+            self.before.pop(shared.message_id, None)
         else:
+            self.gaps.pop(shared.message_id, None)
             self._hold(-shared.size)
         return again
