@@ -136,7 +136,7 @@ def check_number(value: object, name: str) -> Number:
     if isinstance(value, int):
         if not -MAX_INTEGER <= value <= MAX_INTEGER:
             raise SubscriptionError(
-                f"`{name}` is an integer beyond 2**63, which machines do not agree on"
+                f"`{name}` is an integer of {value.bit_length()} bits; 64 bits, with its sign, are the most"
             )
         return value
     if not isfinite(value):
