@@ -297,14 +297,15 @@ class Client:
 
     def _ask(self, plan: Plan, data: bytes) -> Asked:
         """Send a request, or keep it until there is a connection."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + plan.patience
         stream = self._lifeline.stream
         if stream is None:
             self._start()
-        asked = self._asking.ask(plan, data, deadline, loop.create_future(), stream)
-        if deadline < self._alarm_at:
-            self._set_alarm(loop, deadline)
+            loop = asyncio.get_running_loop()
+        else:
+            loop = stream.loop  # before Python 3.12 asking which one runs is a system call
+        asked = self._asking.ask(plan, data, loop, stream)
+        if asked.deadline < self._alarm_at:
+            self._set_alarm(loop, asked.deadline)
         if not self._pulse.running:
             self._pulse.start()
         return asked
