@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from homing.errors import RemoteProtocolError
-from homing.node.link import GATHERED, StreamLink
+from homing.node.link import GATHERED, TOGETHER, StreamLink
 from homing.node.plug import Bounds
 from homing.node.volley import OneByOne, Volley, make_volley
 from homing.ports import Link
@@ -366,14 +366,14 @@ def test_messages_that_may_wait_leave_in_order_with_what_may_not() -> None:
         patient.send(b"three\n")
         host.turn.flush()
         assert patient.backlog == 0
-        for _ in range(GATHERED):
+        for _ in range(TOGETHER):
             patient.send_with_others(b"more\n")
         busy.send(b"busy\n")
         host.turn.flush()
         assert patient.backlog == 0, "enough for a write of its own"
         patient.send_with_others(b"last\n")
         patient.close()
-        assert await near.read() == b"one\ntwo\nthree\n" + GATHERED * b"more\n" + b"last\n"
+        assert await near.read() == b"one\ntwo\nthree\n" + TOGETHER * b"more\n" + b"last\n"
         assert await far.readexactly(10) == b"busy\nbusy\n"
         for _, writer in peers:
             writer.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from homing.node.turn import DOUBT, MOMENT, PATIENCE, Turn
+from homing.node.turn import DOUBT, MOMENT, PATIENCE, ROUNDS, Turn
 
 
 class Loop:
@@ -179,7 +179,7 @@ def test_a_link_does_not_gather_for_ever() -> None:
         turn.news = True
         loop.turn()
         turns += 1
-    assert turns == PATIENCE + 1
+    assert turns == ROUNDS + 1
     turn.gather(gathering)  # and begins anew
     turn.news = True
     loop.turn()

@@ -51,3 +51,20 @@ def test_messages_gather_for_those_who_have_enough_to_do() -> None:
         stage.answer(worker, b"done")
     assert client.soon == BUSY, "the last ones are waited for"
     assert (len(client.take()), client.waited) == (2 * BUSY, 0)
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_client_with_one_request_hears_at_once_whoever_stands_in_line(dialect: Dialect) -> None:
+    stage = Stage()
+    worker, lone, many = (
+        stage.worker(b"echo"),
+        Patient("localfe", b"lone"),
+        Patient("localfe", b"many"),
+    )
+    for link in (lone, many):
+        stage.broker.opened(link, stage.now)
+    stage.ask(lone, dialect=dialect)
+    for _ in range(LINE + 1):
+        stage.ask(many, dialect=dialect)
+    stage.answer(worker, b"done")
+    assert (len(lone.take()), lone.waited) == (1, 0)

@@ -158,7 +158,7 @@ class Client0X(MdpClient):
         )
         start = SHORT[len(envelope)] + envelope if envelope else b""
         image = b"".join((start, head, data))
-        if service.waiting >= LINE:
+        if service.waiting >= LINE and self.outstanding > 1:
             link.send_with_others(image)
         elif self.outstanding > BUSY:
             link.send_soon(image)
@@ -192,7 +192,7 @@ class Client01(MdpClient):
         image = service.report_01 + data
         if envelope:
             image = frame(envelope, True) + image
-        if service.waiting >= LINE:
+        if service.waiting >= LINE and self.outstanding > 1:
             link.send_with_others(image)
         else:
             link.send(image)
@@ -214,7 +214,7 @@ class Client02(MdpClient):
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         if self.link is not None:
             image = self.start + mdp.report_head(Dialect.D02, kind, pending.service.name) + data
-            if pending.service.waiting >= LINE:
+            if pending.service.waiting >= LINE and self.outstanding > 1:
                 self.link.send_with_others(image)
             else:
                 self.link.send(image)

@@ -90,17 +90,12 @@ class DispatchCore(Handing):
         service.live += 1
         self.live += 1
         asker.outstanding += 1
-        if service.idle:  # as in _employ
-            worker, _ = service.idle.popitem(last=False)
-            worker.room -= 1
-            if worker.room:
-                service.idle[worker] = None
+        worker = service.idle.take()
+        if worker is not None:  # as in _give
             pending.state = HELD
             pending.holder = worker
             pending.attempts = 1
             worker.hand(pending)
-        elif self.anyone:
-            self._employ(self.anyone, pending, now)
         elif not self._find(pending, now):
             return
         self.deadlines.fresh.append(pending)
@@ -131,7 +126,10 @@ class DispatchCore(Handing):
         pending.asker.refuse(pending, reason)
 
     def _find(self, pending: Pending, now: float) -> bool:
-        """Nobody here is idle: a peer, or the queue; False: refused."""
+        """None of the service's own is idle: a worker for any, a peer, or the queue; False: refused."""
+        if self.anyone:
+            self._employ(self.anyone, pending, now)
+            return True
         if self._peers and not pending.asker.origin:
             peer = self.federation.choose(pending.service.name)
             if peer is not None:
@@ -179,12 +177,11 @@ class DispatchCore(Handing):
     def join(self, worker: Worker, service: Service | None, now: float) -> None:
         """A worker is ready: for a service, or (None) for any."""
         worker.service = service
-        worker.pool = self.anyone if service is None else service.idle
-        worker.pool[worker] = None
+        (self.anyone if service is None else service.idle).join(worker)
         self.roster[worker] = None
         if service is None:
             self.generalists += 1
-            self._feed(worker, now)
+            self._feed(now)
         else:
             service.workers += 1
             self.pump(service, now)
@@ -194,8 +191,7 @@ class DispatchCore(Handing):
         """A worker is gone: what it held finds another one or is refused."""
         if worker.pool is None:
             return
-        worker.pool.pop(worker, None)
-        worker.pool = None
+        worker.pool.leave(worker)
         del self.roster[worker]
         if worker.service is None:
             self.generalists -= 1

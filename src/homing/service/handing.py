@@ -16,7 +16,7 @@ from homing.service.pending import DONE, HELD, NOT_YET, Holder, Pending
 from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
-from homing.service.worker_pool import Worker
+from homing.service.worker_pool import Pool, Worker
 
 LINE: Final = 8
 """Requests in line for a service at which time may be traded for fewer system calls (ADR 0016)."""
@@ -36,7 +36,7 @@ class Handing:
         self.federation = federation
         self.record = record
         self.services: dict[bytes, Service] = {}
-        self.anyone: OrderedDict[Worker, None] = OrderedDict()
+        self.anyone = Pool()
         self.roster: dict[Worker, None] = {}
         self.generalists = 0  # workers here that serve any service
         self.live = 0  # requests that wait or are held
@@ -54,18 +54,11 @@ class Handing:
         """Whether anybody serves it: here by name, here by anyone, or at a peer."""
         return bool(service.workers or self.generalists or self.federation.knows(service.name))
 
-    def _employ(self, pool: OrderedDict[Worker, None], pending: Pending, now: float) -> None:
-        """Give a request to the worker of a pool that has idled longest."""
-        worker, _ = pool.popitem(last=False)
-        worker.room -= 1
-        if worker.room:
-            pool[worker] = None
-        # As in _give, which is for holders of all kinds.
-        pending.state = HELD
-        pending.holder = worker
-        pending.handed = now
-        pending.attempts += 1
-        worker.hand(pending)
+    def _employ(self, pool: Pool, pending: Pending, now: float) -> None:
+        """Give a request to the worker of a pool, which has one, that was used least recently."""
+        worker = pool.take()
+        assert worker is not None
+        self._give(worker, pending, now)
 
     def _repost(self, peer: Peer, pending: Pending, now: float) -> None:
         """Give one of our own clients' requests to a peer."""
@@ -142,20 +135,16 @@ class Handing:
             self._end(pending)
             pending = service.take()
 
-    def _feed(self, worker: Worker, now: float) -> None:
-        """Give an any-service worker what waits, the services taking turns."""
-        while self._hungry and worker.room:
+    def _feed(self, now: float) -> None:
+        """Give workers for any service what waits, the services taking turns."""
+        while self._hungry and self.anyone:
             service = next(iter(self._hungry))
             pending = self._next(service, now)
             if pending is None:
                 continue
             if service in self._hungry:
                 self._hungry.move_to_end(service)
-            del self.anyone[worker]
-            worker.room -= 1
-            if worker.room:
-                self.anyone[worker] = None
-            self._give(worker, pending, now)
+            self._employ(self.anyone, pending, now)
 
     def returned(self, peer: Peer, answered: Pending, now: float) -> None:
         """A peer has room again: for what waits, where no other peer has a claim to it."""
@@ -216,10 +205,9 @@ class Handing:
                 pending.attempts += 1
                 worker.hand(pending)
                 return
-        worker.room += 1
-        pool[worker] = None
+        pool.give_back(worker)
         if service is None and self._hungry:
-            self._feed(worker, now)
+            self._feed(now)
 
     def refuse(self, pending: Pending, reason: bytes, now: float) -> None:
         """End a request with a NAK."""

@@ -8,12 +8,12 @@ when such places are the majority.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 
 from homing.service.latency import Latency
 from homing.service.pending import DONE, WAITING, Pending
 from homing.service.policy import ServicePolicy
-from homing.service.worker_pool import Worker
+from homing.service.worker_pool import Pool
 from homing.wire import mdp
 from homing.wire.frames import prefix
 from homing.wire.mdp_fields import EMPTY
@@ -49,7 +49,7 @@ class Service:
     def __init__(self, name: bytes, policy: ServicePolicy) -> None:
         self.name = name
         self.policy = policy
-        self.idle: OrderedDict[Worker, None] = OrderedDict()
+        self.idle = Pool()
         self.workers = 0  # that serve this by name
         self.live = 0  # requests that wait or are held
         self.waiting = 0
