@@ -145,12 +145,11 @@ class Asking:
         self,
         plan: Plan,
         data: bytes,
-        loop: asyncio.AbstractEventLoop,
+        deadline: float,
+        done: asyncio.Future[bytes],
         stream: Stream | None,
     ) -> Asked:
         """Remember a request and send it, or keep it until there is a connection."""
-        done: asyncio.Future[bytes] = loop.create_future()
-        deadline = loop.time() + plan.patience
         if plan.before:
             self._count += 1
             key = self._count.to_bytes(_ID_BYTES, "big")

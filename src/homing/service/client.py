@@ -303,9 +303,10 @@ class Client:
             loop = asyncio.get_running_loop()
         else:
             loop = stream.loop  # before Python 3.12 asking which one runs is a system call
-        asked = self._asking.ask(plan, data, loop, stream)
-        if asked.deadline < self._alarm_at:
-            self._set_alarm(loop, asked.deadline)
+        deadline = loop.time() + plan.patience
+        asked = self._asking.ask(plan, data, deadline, loop.create_future(), stream)
+        if deadline < self._alarm_at:
+            self._set_alarm(loop, deadline)
         if not self._pulse.running:
             self._pulse.start()
         return asked
