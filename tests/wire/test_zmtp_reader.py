@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.errors import RemoteProtocolError, TooLargeOnWire, WireError
-from homing.wire.frames import command, frame, pack
-from homing.wire.reader import ImageReader
+from homing.wire.frames import CUT, command, cut, frame, pack, unpack
+from homing.wire.reader import KEPT, ImageReader
 
 BODIES = st.one_of(st.binary(max_size=20), st.sampled_from([0, 255, 256, 5000]).map(bytes))
 MESSAGES = st.lists(BODIES, min_size=1, max_size=5)
 COMMANDS = st.builds(command, st.sampled_from([b"PING", b"SUBSCRIBE"]), st.binary(max_size=300))
 
 
-def reader(message: int = 1 << 20, frames: int = 64, most: int = 1 << 12) -> ImageReader:
-    return ImageReader(max_message=message, max_frames=frames, max_command=most)
+def reader(
+    message: int = 1 << 20, frames: int = 64, most: int = 1 << 12, passed: int = 0
+) -> ImageReader:
+    return ImageReader(max_message=message, max_frames=frames, max_command=most, max_passed=passed)
 
 
 def feed_all(into: ImageReader, stream: bytes, cuts: list[int]) -> list[bytes]:
@@ -136,3 +138,60 @@ def test_endless_small_frames_meet_a_limit() -> None:
     into = reader(message=1 << 16, frames=1 << 20)
     with pytest.raises(TooLargeOnWire):
         feed_all(into, b"\x01\x00" * (1 << 17), [2 * n for n in range(1 << 17)])
+
+
+# --- messages over a limit that go by -------------------------------------------------------------
+
+
+@given(
+    st.lists(st.lists(BODIES, min_size=1, max_size=7) | COMMANDS, max_size=8),
+    st.lists(st.integers(0, 1 << 16), max_size=12),
+)
+def test_what_goes_by_leaves_its_beginning_in_any_chunking(
+    items: list[list[bytes] | bytes], cuts: list[int]
+) -> None:
+    images = [item if isinstance(item, bytes) else pack(item) for item in items]
+    expected = [
+        cut(image[:KEPT])
+        if not isinstance(item, bytes) and (len(image) > 600 or len(item) > 4)
+        else image
+        for item, image in zip(items, images, strict=True)
+    ]
+    into = reader(message=600, frames=4, passed=1 << 20)
+    assert feed_all(into, b"".join(images), cuts) == expected
+    assert not into._pieces
+    assert into.skimmable == -1 or not into._torn
+
+
+def test_a_message_is_cut_behind_its_last_whole_frame() -> None:
+    image = pack([b"", b"MDPC0X", b"echo", b"x" * 300, b"tail"])
+    for size in range(len(image)):
+        left = cut(image[:size])
+        assert left[0] == CUT
+        assert unpack(left[1:])[-1] == b""
+        assert [b"", b"MDPC0X", b"echo", b"x" * 300][: len(unpack(left[1:])) - 1] == unpack(
+            left[1:]
+        )[:-1]
+
+
+@pytest.mark.parametrize("chunk", [1000, 65536])
+def test_what_goes_by_is_not_kept(chunk: int) -> None:
+    into = reader(message=1 << 16, passed=1 << 30)
+    size = 1 << 24
+    stream = frame(b"head", True) + b"\x02" + size.to_bytes(8, "big")
+    assert into.feed(stream) == []
+    for _ in range(0, size - chunk, chunk):
+        assert into.feed(bytes(chunk)) == []
+        assert _bytes_held(into) < 20_000
+    rest = size - len(range(0, size - chunk, chunk)) * chunk
+    assert into.feed(bytes(rest) + pack([b"next"])) == [cut(stream), pack([b"next"])]
+
+
+def test_more_than_may_go_by_ends_the_stream() -> None:
+    with pytest.raises(TooLargeOnWire):
+        reader(message=1000, passed=5000).feed(b"\x02" + (5001).to_bytes(8, "big"))
+    into = reader(message=1000, passed=5000)
+    for _ in range(24):
+        into.feed(frame(bytes(200), True))
+    with pytest.raises(TooLargeOnWire):
+        into.feed(frame(bytes(200), True))

@@ -25,6 +25,9 @@ ENVELOPE_ROOM = 65536
 """Bytes of a message beside its data: names, addresses, envelope, frame headers."""
 ENVELOPE_FRAMES = 16
 """Frames of a message beside its data, whoever it goes to: what clients and workers may send can be handed on."""
+PASSED = 1 << 30
+"""Bytes of a message over the limits that may go by so that its sender can be told; one that announces more is taken
+for a broken stream, and its connection ends."""
 COMMIT_EVERY = 0.05
 """Seconds: no answer of a broker waits for its journal, and a commit every 2 ms cost it a fifth of
 its CPU at 13 000 requests/s."""
@@ -122,7 +125,9 @@ def _add_plugs(
     bounds = BOUNDS.with_settings(config.node)
     between = replace(bounds, wait_for_reader=False)
     server = keyring.server()
-    fewer = Limits(message=limits.message, frames=limits.frames - ENVELOPE_FRAMES)
+    passed = max(PASSED, 2 * limits.message)
+    told = Limits(message=limits.message, passed=passed)
+    fewer = Limits(message=limits.message, frames=limits.frames - ENVELOPE_FRAMES, passed=passed)
     for title in ("localfe", "localbe", "taskfe", "taskbe"):
         host.add(ZmtpPlug(title, "ROUTER", mechanism=server, limits=fewer, bounds=bounds))
     host.add(
@@ -132,13 +137,13 @@ def _add_plugs(
             identity=own.encode(),
             mechanism=server,
             handover=True,
-            limits=limits,
+            limits=told,
             bounds=between,
         )
     )
     host.add(ZmtpPlug("statebe", "PUB", mechanism=server, limits=limits, bounds=between))
     for peer in peers:
-        _add_peer_plugs(host, peer.decode(), own, keyring, limits, between)
+        _add_peer_plugs(host, peer.decode(), own, keyring, told, between)
 
 
 def _add_peer_plugs(
@@ -161,7 +166,7 @@ def _add_peer_plugs(
             "SUB",
             mechanism=mechanism,
             topics=(b"",),
-            limits=limits,
+            limits=Limits(message=limits.message),
             bounds=bounds,
         )
     )

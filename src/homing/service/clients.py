@@ -11,7 +11,7 @@ from homing.service.handing import BUSY, LINE
 from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
-from homing.wire.frames import MORE, SHORT, SHORT_MAX, frame, tail_end
+from homing.wire.frames import CUT, MORE, SHORT, SHORT_MAX, frame, tail_end
 from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerAnswer, PeerNak, Request
 from homing.wire.tasks import Task
@@ -95,7 +95,7 @@ class MdpClient(Asker):
     def _ask(self, image: bytes, now: float) -> None:
         """A request to be read; where policy is asked of router processes, one of them reads it."""
         broker = self._broker
-        if not broker.asks_routers:
+        if not broker.asks_routers or image[0] == CUT:
             self._admit(image, None, now)
         elif self.link is not None and not broker.decide(self.link, MAJORDOMO, image, now):
             self.protest(b"queue-full no router")
@@ -111,6 +111,9 @@ class MdpClient(Asker):
 
     def _admit(self, image: bytes, verdict: Verdict | None, now: float) -> None:
         envelope = b""  # as far as it could be read, so that a protest finds whoever asked
+        whole = image[0] != CUT
+        if not whole:
+            image = image[1:]
         try:
             request = mdp.read_from_client(image)
             if request.dialect != self.dialect or mdp.delimited_02(image) != bool(self.start):
@@ -120,6 +123,9 @@ class MdpClient(Asker):
         except RemoteProtocolError as error:
             self._broker.record.malformed += 1
             self.protest(b"malformed " + str(error).encode(), envelope)
+            return
+        if not whole:
+            self._broker.too_large(self, request.service, request.envelope, now)
             return
         self._note(image, request, options)
         self._broker.admit(
@@ -289,12 +295,16 @@ class Origin(Asker):
         return at
 
     def _read(self, image: bytes, now: float) -> None:
+        whole = image[0] != CUT
         try:
-            repost = mdp_peers.read_at_cloudfe(image)
+            repost = mdp_peers.read_at_cloudfe(image if whole else image[1:])
             if repost.origin != self.origin:
                 raise RemoteProtocolError("a repost names another origin", 0)
         except RemoteProtocolError:
             self._broker.record.malformed += 1
+            return
+        if not whole:
+            self._broker.too_large(self, repost.service, repost.address, now)
             return
         self._asks = repost.service
         self._head = mdp_peers.repost_head(repost.service, repost.origin)

@@ -10,8 +10,8 @@ from homing.service.dispatch import DispatchCore
 from homing.service.federation import ANY, Peer
 from homing.service.pending import HELD
 from homing.wire import mdp_peers
-from homing.wire.frames import MORE, tail_end
-from homing.wire.mdp_messages import PeerAnswer, State
+from homing.wire.frames import CUT, MORE, tail_end
+from homing.wire.mdp_messages import Kind, PeerAnswer, State
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
@@ -64,14 +64,18 @@ class PeerLink:
         return at
 
     def _read(self, image: bytes, now: float) -> None:
+        whole = image[0] != CUT
         try:
-            message = mdp_peers.read_at_cloudbe(image)
+            message = mdp_peers.read_at_cloudbe(image if whole else image[1:])
         except RemoteProtocolError:
             self._broker.record.malformed += 1
             return
         core, peer = self._broker.core, self._peer
         if isinstance(message, PeerAnswer):
-            core.answer(peer, message.address, message.service, message.kind, message.data, now)
+            kind, data = message.kind, message.data
+            if not whole:
+                kind, data = Kind.FAILED, self._broker.too_large_answer
+            core.answer(peer, message.address, message.service, kind, data, now)
         else:
             core.bounce(peer, message.address, message.reason, now)
 

@@ -79,6 +79,7 @@ class Broker:
         self.record = Record(port.journal if journal else None, policy.refuse_unjournaled)
         self.core = DispatchCore(policy, self.federation, self.record)
         self._port = port
+        self.too_large_answer = b"too-large an answer over %d bytes" % policy.max_body
         self._state_every = state_every
         self.pool = RouterPool(port) if routers else None
         self.asks_routers = routers and self.guards
@@ -220,6 +221,16 @@ class Broker:
             once.message_id = message_id
             self.core.turn_away(once, reason or b"queue-full too many services", now)
         return service
+
+    def too_large(
+        self, asker: Asker, name: bytes, envelope: bytes, now: float, task: str = ""
+    ) -> None:
+        """A request that broke a limit of the wire: its body went by, whoever asked is told."""
+        once = Pending(asker, Service(name, self.policy.default), b"", envelope, now, now)
+        once.message_id = task
+        self.core.turn_away(
+            once, b"too-large over %d bytes, or too many frames" % self.policy.max_body, now
+        )
 
     def new_client(self, link: Link, dialect: Dialect, req: bool = False) -> MdpClient:
         """A link turned out to be a client's; `req`: an `02` client's that is a REQ."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from homing.errors import RemoteProtocolError
 from homing.ports import Link
 from homing.service.decisions import CLIENT, WORKER, Decision, Unreadable, data_of
 from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.service.worker_pool import Worker
 from homing.wire import tasks
+from homing.wire.frames import CUT
 from homing.wire.mdp_messages import Kind, Options
 
 if TYPE_CHECKING:
@@ -26,9 +28,23 @@ class TaskClient(Asker):
         self._broker = broker
 
     def receive(self, image: bytes, now: float) -> None:
-        """One message; a router reads it."""
-        if self.link is not None and not self._broker.decide(self.link, CLIENT, image, now):
+        """One message; a router reads it, unless its body went by."""
+        if image[0] == CUT:
+            self._too_large(image[1:], now)
+        elif self.link is not None and not self._broker.decide(self.link, CLIENT, image, now):
             self._send(tasks.Error("queue-full", "no router"), tasks.envelope_of(image))
+
+    def _too_large(self, image: bytes, now: float) -> None:
+        try:
+            envelope, message = tasks.read(image)
+        except RemoteProtocolError:
+            envelope, message = b"", tasks.Disconnect()
+        if isinstance(message, tasks.Task):
+            self._broker.too_large(
+                self, message.service.encode(), envelope, now, message.message_id
+            )
+        else:
+            self._send(tasks.Error("too-large", "no task"), tasks.envelope_of(image))
 
     def decided(self, image: bytes, decision: Decision, now: float) -> None:
         """TASK/REQUEST, PING, DISCONNECT; anything else is an ERROR."""
@@ -142,10 +158,24 @@ class TaskWorker(Worker):
         self._send(tasks.Task(service, identity, pending.data))
 
     def receive(self, image: bytes, now: float) -> None:
-        """Anything is a sign of life; a router reads it."""
+        """Anything is a sign of life; a router reads it, unless its body went by."""
         self.seen = now
-        if self.link is not None and not self._broker.decide(self.link, WORKER, image, now):
+        if image[0] == CUT:
+            self._too_large(image[1:], now)
+        elif self.link is not None and not self._broker.decide(self.link, WORKER, image, now):
             self._broker.dismiss(self, b"no router", now)
+
+    def _too_large(self, image: bytes, now: float) -> None:
+        try:
+            _, message = tasks.read(image)
+        except RemoteProtocolError:
+            message = tasks.Disconnect()
+        if isinstance(message, tasks.Response):
+            reason = self._broker.too_large_answer
+            address, service = message.message_id.encode(), message.service.encode()
+            self._broker.core.answer(self, address, service, Kind.FAILED, reason, now)
+        else:
+            self._broker.dismiss(self, b"too-large", now)
 
     def decided(self, image: bytes, decision: Decision, now: float) -> None:
         """RESPONSE, PING, PONG, ERROR, DISCONNECT; anything else ends the conversation."""

@@ -10,9 +10,9 @@ from homing.service.handing import BUSY
 from homing.service.pending import HELD, Pending
 from homing.service.worker_pool import Worker
 from homing.wire import mdp
-from homing.wire.frames import MORE, SHORT, SHORT_MAX, tail_end
+from homing.wire.frames import CUT, MORE, SHORT, SHORT_MAX, tail_end
 from homing.wire.mdp_fields import EMPTY
-from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Ready
+from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready
 
 if TYPE_CHECKING:
     from homing.service.switch import Broker
@@ -113,8 +113,9 @@ class MdpWorker(Worker):
 
     def _read(self, image: bytes, now: float) -> None:
         """The rest of what a worker may say."""
+        whole = image[0] != CUT
         try:
-            message = mdp.read_from_worker(image)
+            message = mdp.read_from_worker(image if whole else image[1:])
         except RemoteProtocolError:
             self._broker.record.malformed += 1
             self._broker.dismiss(self, b"malformed", now)
@@ -124,8 +125,8 @@ class MdpWorker(Worker):
                 self,
                 message.address,
                 message.service,
-                message.kind,
-                message.data,
+                message.kind if whole else Kind.FAILED,
+                message.data if whole else self._broker.too_large_answer,
                 now,
                 message.origin if self.tells_service else None,
             )
@@ -223,13 +224,14 @@ class Newcomer:
 
     def receive(self, image: bytes, now: float) -> None:
         """The first message decides: worker or client, and the dialect."""
-        worker = mdp.worker_dialect(image)
+        readable = image[1:] if image[0] == CUT else image
+        worker = mdp.worker_dialect(readable)
         try:
             if worker is not None:
-                self._first_of_worker(image, now)
+                self._first_of_worker(readable, now)
             else:
-                dialect = mdp.read_from_client(image).dialect
-                req = mdp.delimited_02(image)
+                dialect = mdp.read_from_client(readable).dialect
+                req = mdp.delimited_02(readable)
                 self._broker.new_client(self._link, dialect, req).receive(image, now)
         except RemoteProtocolError as error:
             self._broker.record.malformed += 1

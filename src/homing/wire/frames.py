@@ -20,6 +20,9 @@ MORE: Final = 0x01
 LONG: Final = 0x02
 COMMAND: Final = 0x04
 
+CUT: Final = 0x80
+"""No flag of ZMTP's: the first byte of what is left of a message that was too large (see `cut`)."""
+
 SHORT_MAX: Final = 255
 _LONG_HEADER: Final = 9
 
@@ -66,6 +69,23 @@ def prefix(frames: Iterable[bytes]) -> bytes:
         else:
             out.append(frame(body, True))
     return b"".join(out)
+
+
+def cut(beginning: bytes) -> bytes:
+    """What is left of a message that broke a limit: CUT, its first whole frames, an empty last one.
+
+    Nobody takes it for a message by mistake: whoever wants to tell its sender looks for the mark.
+    """
+    at, size = 0, len(beginning)
+    while at + 2 <= size and beginning[at] & MORE:
+        if beginning[at] & LONG:
+            end = at + _LONG_HEADER + int.from_bytes(beginning[at + 1 : at + _LONG_HEADER], "big")
+        else:
+            end = at + 2 + beginning[at + 1]
+        if end > size:
+            break
+        at = end
+    return b"".join((bytes((CUT,)), beginning[:at], LAST[0]))
 
 
 def unpack(image: bytes) -> list[bytes]:

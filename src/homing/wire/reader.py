@@ -10,6 +10,9 @@ A message that spans chunks is joined once, when its last byte is there. Its pie
 views of their chunks, so no byte is copied twice; but a piece under 4 KiB, or under half of its
 chunk, is copied into one buffer, so that a peer that trickles cannot make us hold thousands of
 tiny objects, nor pin big chunks by little pieces.
+
+A message over a limit ends the connection, or, with `max_passed`, goes by: nothing of it is kept but its
+beginning, which comes out in its place (homing.wire.frames.cut), so that its sender can be told.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ from __future__ import annotations
 from typing import Final
 
 from homing.errors import RemoteProtocolError, TooLargeOnWire
-from homing.wire.frames import COMMAND, LONG, MORE, SKIMMED_FRAMES
+from homing.wire.frames import COMMAND, LONG, MORE, SKIMMED_FRAMES, cut
 
 _SMALL_PIECE: Final = 4096
+# Of a message that goes by: the frames that say whose it is and what it is about, a task's header among them.
+KEPT: Final = 8 << 10
 _KNOWN_FLAGS: Final = MORE | LONG | COMMAND
 
 
@@ -37,7 +42,9 @@ class ImageReader:
         "_max_command",
         "_max_frames",
         "_max_message",
+        "_max_passed",
         "_next",
+        "_over",
         "_pieces",
         "_skimmable",
         "_suspect",
@@ -48,11 +55,20 @@ class ImageReader:
     )
 
     def __init__(
-        self, *, max_message: int, max_frames: int, max_command: int, offset: int = 0
+        self,
+        *,
+        max_message: int,
+        max_frames: int,
+        max_command: int,
+        max_passed: int = 0,
+        offset: int = 0,
     ) -> None:
+        """`max_passed`: how large a message may be that goes by; 0: none does."""
         self._max_message = max_message
         self._max_frames = max_frames
         self._max_command = max_command
+        self._max_passed = max(max_passed, max_message)
+        self._over = False  # the message under way goes by
         # A frame takes two bytes at least: shorter messages break neither limit.
         self._suspect = min(2 * max_frames, max_message)
         self._pieces: list[bytes | bytearray | memoryview] = []
@@ -92,9 +108,10 @@ class ImageReader:
                         break
                     if at > size:
                         break
-                    if at - start > suspect:
-                        self._check(data, start, at)
-                    images.append(data[start:at])
+                    if at - start > suspect and self._goes_by(data, start, at):
+                        images.append(cut(data[start : start + KEPT]))
+                    else:
+                        images.append(data[start:at])
                     start = at
                     if at == size:
                         break
@@ -107,18 +124,24 @@ class ImageReader:
         self.skimmable = -1 if self._pieces or self._torn else self._skimmable
         return images
 
-    def _check(self, data: bytes, start: int, end: int) -> None:
-        """A message that may break a limit though it came whole."""
+    def _goes_by(self, data: bytes, start: int, end: int) -> bool:
+        """Whether a message breaks a limit though it came whole."""
         if end - start > self._max_message:
-            raise TooLargeOnWire(f"message over {self._max_message} bytes", self.offset + start)
+            return self._exceeds(end - start, start)
         frames = 0
         at = start
         while at < end:
             long = data[at] & LONG
             at += 9 + int.from_bytes(data[at + 1 : at + 9], "big") if long else 2 + data[at + 1]
             frames += 1
-        if frames > self._max_frames:
-            raise TooLargeOnWire(f"message over {self._max_frames} frames", self.offset + start)
+        return frames > self._max_frames and self._exceeds(end - start, start)
+
+    def _exceeds(self, size: int, at: int) -> bool:
+        """True: a message of so many bytes, or of too many frames, goes by. It may be too large even for that."""
+        if size > self._max_passed or self._max_passed == self._max_message:
+            limits = f"{self._max_message} bytes or {self._max_frames} frames"
+            raise TooLargeOnWire(f"message over {limits}", self.offset + at)
+        return True
 
     def _walk(self, data: bytes, at: int, images: list[bytes]) -> int:
         """Go on with what is under way; the offset behind it, or the chunk's end."""
@@ -161,7 +184,7 @@ class ImageReader:
             if at + 2 > len(data):
                 return -1
             length = data[at + 1]
-        limit = self._max_command if flags & COMMAND else self._max_message
+        limit = self._max_command if flags & COMMAND else self._max_passed
         if length > limit:
             raise TooLargeOnWire(f"frame of {length} bytes, limit {limit}", self.offset + at)
         return length
@@ -170,10 +193,17 @@ class ImageReader:
         """One more frame of the message under way, which is now to be `size` bytes at least."""
         self._frames += 1
         self._last = not flags & MORE
-        if size > self._max_message:
-            raise TooLargeOnWire(f"message over {self._max_message} bytes", self.offset)
-        if self._frames > self._max_frames:
-            raise TooLargeOnWire(f"message over {self._max_frames} frames", self.offset)
+        if (size > self._max_message or self._frames > self._max_frames) and self._exceeds(size, 0):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Of the message under way only the beginning is kept from now on."""
+        if not self._over:
+            self._over = True
+            kept = bytearray()
+            for piece in self._pieces:
+                kept += piece[: KEPT - len(kept)]
+            self._pieces = [kept]
 
     def _set_apart(self, data: bytes, at: int, length: int, images: list[bytes]) -> int:
         """A command, or a header cut by the chunk's end; the offset behind it."""
@@ -219,7 +249,11 @@ class ImageReader:
             return
         self._held += size
         pieces = self._pieces
-        if size >= _SMALL_PIECE and 2 * size >= len(data):
+        if self._over:
+            kept = pieces[0]
+            assert isinstance(kept, bytearray)
+            kept += data[start : min(end, start + KEPT - len(kept))]
+        elif size >= _SMALL_PIECE and 2 * size >= len(data):
             pieces.append(memoryview(data)[start:end])
         elif pieces and isinstance(pieces[-1], bytearray):
             pieces[-1] += data[start:end]
@@ -227,9 +261,14 @@ class ImageReader:
             pieces.append(bytearray(data[start:end]))
 
     def _finish(self, data: bytes, start: int, end: int) -> bytes:
-        """The message under way, with its last piece."""
-        self._pieces.append(memoryview(data)[start:end])
-        image = b"".join(self._pieces)
+        """The message under way, with its last piece, or what is left of it."""
+        if self._over:
+            self._hold(data, start, end)
+            image = cut(bytes(self._pieces[0]))
+            self._over = False
+        else:
+            self._pieces.append(memoryview(data)[start:end])
+            image = b"".join(self._pieces)
         self._pieces = []
         self._held = self._next = self._frames = 0
         self._last = False

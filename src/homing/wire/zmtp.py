@@ -72,7 +72,7 @@ MAX_HANDSHAKE = 8 << 10
 class Limits:
     """What one peer may make us hold."""
 
-    __slots__ = ("command", "frames", "handshake", "message")
+    __slots__ = ("command", "frames", "handshake", "message", "passed")
 
     def __init__(
         self,
@@ -81,7 +81,10 @@ class Limits:
         frames: int = MAX_FRAMES,
         command: int = MAX_COMMAND,
         handshake: int = MAX_HANDSHAKE,
+        passed: int = 0,
     ) -> None:
+        """`passed`: how large a message over the limits may be that goes by (homing.wire.reader); 0: none does."""
+        self.passed = passed
         self.message = message
         self.frames = frames
         self.command = command
@@ -154,6 +157,8 @@ class Connection:
             max_message=limits.message + mechanism.overhead,
             max_frames=limits.frames,
             max_command=limits.command,
+            # What goes by cannot be opened: a sealed connection ends as others do without this.
+            max_passed=0 if mechanism.overhead else limits.passed,
         )
 
     # -- what the shell calls ---------------------------------------------------------------
