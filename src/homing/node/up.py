@@ -6,16 +6,21 @@ as it would alone; only the process is shared.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
+from homing.clock import SystemClock
 from homing.config import Config
 from homing.node.broker import start_broker
 from homing.node.fleet import Fleet
 from homing.node.host import Host
 from homing.node.push import node_identity, start_connector, start_dispatcher, start_matcher
+from homing.push.links import PacketRole
 
 PUSH_RECONNECT = (0.01, 0.1)
 """Neighbours in one process are back at once or not at all."""
+MEETING_SECONDS = 2.0
+"""That neighbours are given to say hello: they need some milliseconds, and may be refused."""
 MEMBER = "node"
 """Under this name the id of a process that is one member of a cluster is kept."""
 
@@ -47,6 +52,21 @@ class Nodes:
             # Last: its kernels are loaded in the background and would make all others late.
             self._push("matcher", start_matcher)
             self._join()
+
+    async def meet(self) -> None:
+        """Until the push nodes have said hello to each other, so that whoever is let in is served."""
+        deadline = SystemClock.monotonic() + MEETING_SECONDS
+        # Roles tell nobody whom they have met; this is done once.
+        while not self._have_met() and SystemClock.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    def _have_met(self) -> bool:
+        roles = [host.role for host in self.hosts.values()]
+        return all(
+            any(peer.node for peer in role.peers.values())
+            for role in roles
+            if isinstance(role, PacketRole)
+        )
 
     def _push(self, role: str, start: Start) -> None:
         host = self._host(role, Host(reconnect=PUSH_RECONNECT))
