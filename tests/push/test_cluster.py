@@ -29,6 +29,8 @@ from tests.push.test_nodes import collect, publish_on, wait_for
 pytestmark = pytest.mark.slow
 
 KEY = "a key that all nodes share"
+SETTLED = 1000
+"""Publications: with some hundred a second they go on until a member that came back has all its links, and its share."""
 
 
 def subscriber(connector: str, key: str, client: str, **how: Any) -> Subscriber:
@@ -44,7 +46,7 @@ def subscriber(connector: str, key: str, client: str, **how: Any) -> Subscriber:
 @contextlib.asynccontextmanager
 async def traffic(
     publisher: Publisher, *subscribers: Subscriber
-) -> AsyncIterator[tuple[list[int], Callable[[], asyncio.Future[None]]]]:
+) -> AsyncIterator[tuple[list[int], Callable[..., asyncio.Future[None]]]]:
     """Publications all the while; at the end all that were accepted arrived, once, in order."""
     accepted: list[int] = []
     got: list[list[Push]] = [[] for _ in subscribers]
@@ -54,12 +56,12 @@ async def traffic(
     ]
     writer = asyncio.create_task(publish_on(publisher, accepted, stop))
 
-    async def more() -> None:
+    async def more(count: int) -> None:
         after = len(accepted)
-        await wait_for(lambda: len(accepted) > after + 50)
+        await wait_for(lambda: len(accepted) > after + count)
 
     try:
-        yield accepted, lambda: asyncio.ensure_future(more())
+        yield accepted, lambda count=50: asyncio.ensure_future(more(count))
         stop.set()
         await writer
         await wait_for(lambda: all(len(into) >= len(accepted) for into in got))
@@ -186,7 +188,8 @@ async def a_node_is_killed(directory: Path, serf: bool) -> None:
                 cluster.signal(nodes[2].name, signal.SIGKILL)
                 await more()
                 await wait_for(lambda: cluster.lives(nodes[2].name) == 2)
-                await more()
+                await cluster.ready(180.0)
+                await more(SETTLED)
 
 
 @pytest.mark.parametrize("serf", [False, True], ids=["static", "serf"])
