@@ -23,12 +23,12 @@ from homing.push.publisher import Publisher
 from homing.push.subscriber import Subscriber
 from homing.push.tokens import Keyring
 from homing.wire.pushed import Push
-from tests.push.processes import free_offset
+from tests.push.processes import free_cluster_offset, free_offset
 from tests.push.test_nodes import collect, publish_on, wait_for
 
 pytestmark = pytest.mark.slow
 
-KEY = "a key that all nodes share"
+KEY = f"a key that all nodes share, and no other cluster on this machine: {os.urandom(8).hex()}"
 SETTLED = 1000
 """Publications: with some hundred a second they go on until a member that came back has all its links, and its share."""
 
@@ -156,14 +156,10 @@ def test_matchers_die_and_plans_change_and_nobody_misses_anything(tmp_path: Path
 # --- a cluster of whole nodes -----------------------------------------------------------------
 
 
-def free_cluster_offset() -> int:
-    return free_offset() // 100 * 100 + 37
-
-
 @contextlib.asynccontextmanager
 async def whole_nodes(directory: Path, count: int, serf: bool = False) -> AsyncIterator[Cluster]:
     """So many whole nodes, ready."""
-    given = {"node.data": str(directory), "node.port_offset": free_cluster_offset()}
+    given = {"node.data": str(directory), "node.port_offset": free_cluster_offset(count)}
     given |= {"dashboard.enabled": False, "security.token_key": KEY}
     nodes = lay_out(lambda more: NO_FLAGS.load({**given, **more}), count, serf=serf)
     words = ["--set", "dashboard.enabled=false"]
