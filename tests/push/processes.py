@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -48,7 +49,7 @@ def free_cluster_offset(nodes: int) -> int:
             lock.close()
 
 
-def _are_locked(locks: list[TextIO]) -> bool:
+def _are_locked(locks: Sequence[TextIO]) -> bool:
     try:
         for lock in locks:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
