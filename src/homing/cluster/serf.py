@@ -35,6 +35,9 @@ RETRY_SECONDS = (0.2, 5.0)
 COMPARED = 8
 """Agents that ours compares notes with when we come: the rest hear of us from them."""
 
+COMPARE_SECONDS = 2.0
+"""For that, of which each takes milliseconds; one of them may be gone without a word."""
+
 CHUNK = 1 << 16
 
 
@@ -188,8 +191,9 @@ class SerfMembership:
         known = [address for address in map(_address, others) if address]
         if known:
             chosen = random.sample(known, min(COMPARED, len(known)))
-            with contextlib.suppress(LinkError):  # gossip will do, later
-                await agent.call("join", {"Existing": chosen, "Replay": False})
+            with contextlib.suppress(LinkError, TimeoutError):  # gossip will do, later
+                async with asyncio.timeout(COMPARE_SECONDS):
+                    await agent.call("join", {"Existing": chosen, "Replay": False})
 
     def _is_me(self, raw: dict[str, Any]) -> bool:
         member = _member(raw)
