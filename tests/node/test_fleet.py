@@ -75,3 +75,18 @@ def test_a_lost_dispatcher_moves_only_its_connectors() -> None:
     assert {one for one in connectors if before[one] != after[one]} == {
         one for one in connectors if before[one] == dispatchers[0]
     }
+
+
+def test_a_fleet_is_complete_when_as_many_are_known_as_are_expected() -> None:
+    fleet = Fleet(config(cluster__membership="serf", cluster__expect=2))
+    known = []
+    for change in (
+        Change("joined", member(A, "a")),
+        Change("joined", member(B, "b")),
+        Change("failed", member(A, "a")),
+    ):
+        fleet._changed(change)
+        known.append(fleet.complete)
+    assert known == [False, True, False]
+    assert Fleet(config(cluster__membership="serf")).complete
+    assert Fleet(config(cluster__members=TEXTS, cluster__expect=9)).complete, "a list says it all"

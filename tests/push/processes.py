@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import random
 import signal
 import socket
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 KINDS = ("connector", "dispatcher", "matcher")
 # Ports 7001 to 7007 are moved together; the offset must leave all of them free.
 _PORTS = range(7001, 7008)
+# Those of the brokers and of Serf's agents too.
+_CLUSTER_PORTS = (*range(5555, 5562), *_PORTS, 7373, 7946)
+_LOCKS = Path(tempfile.gettempdir())
+_held: list[TextIO] = []
 _READY_SECONDS = 180.0  # a machine may be very busy
 
 
@@ -22,6 +30,32 @@ def free_offset() -> int:
         offset = random.randrange(3_000, 24_000)
         if all(_is_free(port + offset) for port in _PORTS):
             return offset
+
+
+def free_cluster_offset(nodes: int) -> int:
+    """The same for a cluster, whose nodes are a hundred ports apart.
+
+    A node that is killed leaves its ports for a moment. So they are locked too, for as long as this
+    process lives, against tests that run beside this one.
+    """
+    while True:
+        first = random.randrange(30, 230 - nodes)
+        locks = [(_LOCKS / f"homing-ports-{first + n}").open("w") for n in range(nodes)]
+        offsets = [100 * (first + n) + 37 for n in range(nodes)]
+        if _are_locked(locks) and all(_is_free(p + o) for o in offsets for p in _CLUSTER_PORTS):
+            _held.extend(locks)
+            return offsets[0]
+        for lock in locks:
+            lock.close()
+
+
+def _are_locked(locks: Sequence[TextIO]) -> bool:
+    try:
+        for lock in locks:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _is_free(port: int) -> bool:

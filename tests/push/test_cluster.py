@@ -23,12 +23,14 @@ from homing.push.publisher import Publisher
 from homing.push.subscriber import Subscriber
 from homing.push.tokens import Keyring
 from homing.wire.pushed import Push
-from tests.push.processes import free_offset
+from tests.push.processes import free_cluster_offset, free_offset
 from tests.push.test_nodes import collect, publish_on, wait_for
 
 pytestmark = pytest.mark.slow
 
-KEY = "a key that all nodes share"
+KEY = f"a key that all nodes share, and no other cluster on this machine: {os.urandom(8).hex()}"
+SETTLED = 1000
+"""Publications: with some hundred a second they go on until a member that came back has all its links, and its share."""
 
 
 def subscriber(connector: str, key: str, client: str, **how: Any) -> Subscriber:
@@ -44,7 +46,7 @@ def subscriber(connector: str, key: str, client: str, **how: Any) -> Subscriber:
 @contextlib.asynccontextmanager
 async def traffic(
     publisher: Publisher, *subscribers: Subscriber
-) -> AsyncIterator[tuple[list[int], Callable[[], asyncio.Future[None]]]]:
+) -> AsyncIterator[tuple[list[int], Callable[..., asyncio.Future[None]]]]:
     """Publications all the while; at the end all that were accepted arrived, once, in order."""
     accepted: list[int] = []
     got: list[list[Push]] = [[] for _ in subscribers]
@@ -54,12 +56,12 @@ async def traffic(
     ]
     writer = asyncio.create_task(publish_on(publisher, accepted, stop))
 
-    async def more() -> None:
+    async def more(count: int) -> None:
         after = len(accepted)
-        await wait_for(lambda: len(accepted) > after + 50)
+        await wait_for(lambda: len(accepted) > after + count)
 
     try:
-        yield accepted, lambda: asyncio.ensure_future(more())
+        yield accepted, lambda count=50: asyncio.ensure_future(more(count))
         stop.set()
         await writer
         await wait_for(lambda: all(len(into) >= len(accepted) for into in got))
@@ -154,14 +156,10 @@ def test_matchers_die_and_plans_change_and_nobody_misses_anything(tmp_path: Path
 # --- a cluster of whole nodes -----------------------------------------------------------------
 
 
-def free_cluster_offset() -> int:
-    return free_offset() // 100 * 100 + 37
-
-
 @contextlib.asynccontextmanager
 async def whole_nodes(directory: Path, count: int, serf: bool = False) -> AsyncIterator[Cluster]:
     """So many whole nodes, ready."""
-    given = {"node.data": str(directory), "node.port_offset": free_cluster_offset()}
+    given = {"node.data": str(directory), "node.port_offset": free_cluster_offset(count)}
     given |= {"dashboard.enabled": False, "security.token_key": KEY}
     nodes = lay_out(lambda more: NO_FLAGS.load({**given, **more}), count, serf=serf)
     words = ["--set", "dashboard.enabled=false"]
@@ -186,7 +184,8 @@ async def a_node_is_killed(directory: Path, serf: bool) -> None:
                 cluster.signal(nodes[2].name, signal.SIGKILL)
                 await more()
                 await wait_for(lambda: cluster.lives(nodes[2].name) == 2)
-                await more()
+                await cluster.ready(180.0)
+                await more(SETTLED)
 
 
 @pytest.mark.parametrize("serf", [False, True], ids=["static", "serf"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from homing.push import outbox
+from homing.push.confirming import BACK_SECONDS, MEET_SECONDS, MEETING
 from homing.push.dispatcher import Dispatcher
 from homing.push.places import places
 from homing.testing import RecordingLink, RecordingPort
@@ -264,3 +265,106 @@ def test_a_subscription_whose_new_connector_is_lost_on_the_way_stays_where_it_is
     assert isinstance(nak, relay.Nak)
     assert (nak.message_id, nak.connector) == (MOVING.message_id, C2)
     assert sent(desk.matcher) == []
+
+
+# --- matchers that should be there --------------------------------------------------------------
+
+M1, M2 = b"match001", b"match002"
+
+
+class Awaiting(Desk):
+    """The same, in a fabric that is told who its matchers are."""
+
+    def meet(self, *matchers: bytes, now: float = 0.0) -> None:
+        self.dispatcher.meet({C1: "c1:7004"}, {}, matchers, now)
+
+    def subscribe(self, number: int) -> relay.Subscribe:
+        change = relay.Subscribe(message_id(number), client_id(1), C1, b"default", b"{}")
+        self.tell(self.connector, change)
+        return change
+
+    def agree(self, link: RecordingLink, number: int) -> None:
+        self.tell(link, relay.Ack(message_id(number)))
+
+    def confirmed(self) -> list[bytes]:
+        acks = sent(self.connector, 12)
+        return [one.message_id for one in acks if isinstance(one, relay.Ack)]
+
+    def wait(self, until: float) -> None:
+        port = self.dispatcher.port
+        assert isinstance(port, RecordingPort)
+        for key in port.due(until):
+            self.dispatcher.wake(key, until)
+
+
+def changes(link: RecordingLink) -> list[relay.Relayed]:
+    return [one for one in sent(link) if isinstance(one, relay.Subscribe)]
+
+
+def test_a_subscription_waits_for_a_matcher_that_is_a_member_and_is_told_to_it() -> None:
+    desk = Awaiting()
+    desk.meet(M1, M2)
+    before = desk.dispatcher.met
+    change = desk.subscribe(7)
+    desk.agree(desk.matcher, 7)
+    assert desk.confirmed() == []
+    other = desk.joined("nodes", relay.Hello(M2, b"matcher"))
+    assert changes(other) == [change]
+    assert (before, desk.dispatcher.met) == (False, True)
+    desk.agree(other, 7)
+    assert desk.confirmed() == [message_id(7)]
+    desk.subscribe(8)
+    assert len(changes(other)) == 1, "from now on it is one of them"
+
+
+def test_a_matcher_that_does_not_come_or_is_no_member_any_more_is_not_waited_for() -> None:
+    desk = Awaiting()
+    desk.meet(M1, M2)
+    desk.subscribe(7)
+    desk.agree(desk.matcher, 7)
+    desk.wait(MEET_SECONDS - 0.1)
+    assert desk.confirmed() == []
+    desk.wait(MEET_SECONDS)
+    assert desk.confirmed() == [message_id(7)]
+    desk.meet(M1, M2, b"match003", now=10.0)
+    desk.subscribe(8)
+    desk.agree(desk.matcher, 8)
+    assert desk.confirmed() == [], "the new one is waited for, the other was in vain"
+    desk.meet(M1, M2, now=10.1)
+    assert desk.confirmed() == [message_id(8)]
+
+
+def test_a_matcher_whose_link_broke_is_told_when_it_is_back() -> None:
+    desk = Awaiting()
+    desk.meet(M1)
+    change = desk.subscribe(7)
+    desk.lose(desk.matcher)
+    assert desk.confirmed() == []
+    back = desk.joined("nodes", relay.Hello(M1, b"matcher"))
+    assert changes(back) == [change]
+    desk.agree(back, 7)
+    assert desk.confirmed() == [message_id(7)]
+
+
+def test_what_no_matcher_has_is_never_said_to_be_in_force() -> None:
+    desk = Awaiting()
+    desk.meet(M1)
+    desk.lose(desk.matcher)
+    desk.subscribe(7)
+    desk.wait(BACK_SECONDS)
+    assert desk.confirmed() == []
+    back = desk.joined("nodes", relay.Hello(M1, b"matcher"))
+    assert [one.phase for one in sent(desk.connector) if isinstance(one, relay.Sync)]
+    assert changes(back) == [], "the sync tells it"
+
+
+def test_matchers_named_at_the_start_have_their_time_from_the_first_beat() -> None:
+    dispatcher = Dispatcher(RecordingPort(), b"disp0001", lambda: 1e9, matchers=[M1])
+    port = dispatcher.port
+    assert isinstance(port, RecordingPort)
+    for key in port.due(100.0):
+        dispatcher.wake(key, 100.0)
+    assert port.timers[MEETING] == 100.0 + MEET_SECONDS
+    before = dispatcher.met
+    dispatcher.wake(MEETING, 100.0 + MEET_SECONDS)
+    assert (before, dispatcher.met) == (False, True)

@@ -79,3 +79,12 @@ def test_too_many_changes_wait_for_no_matcher_but_for_the_disk(
     desk.connector.journaled(len(desk.port.events), desk.now)
     desk.wake(2.5)
     assert lines(desk, link) == ["Status(+sub)", "Status(+sub)"]
+
+
+def test_a_connection_is_one_clients() -> None:
+    desk = Desk()
+    link = desk.auth(1)
+    session = link.state.session
+    assert str(desk.say(link, b"auth", b"{}")[0]).startswith("Status(-command error: authenticated")
+    assert link.reason is None, "it stays"
+    assert link.state.session is session

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from homing.push.doorway import CONFIRM_SECONDS
-from homing.push.moves import HOLD_SECONDS, RETRY_SECONDS
+from homing.push.moves import HOLD_SECONDS, MOVES, REFUSED_SECONDS, RETRY_SECONDS
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import Push
@@ -153,6 +155,51 @@ def test_a_refused_move_is_tried_again_unless_there_is_no_such_session(gone: boo
     assert (relay.Ack(claim.message_id) in desk.sent()) is gone
     assert session.subscriptions
     assert len(session) == 1
+
+
+def forwarded(desk: Desk) -> list[bytes]:
+    return [one.message_id for one in desk.sent() if isinstance(one, relay.Push)]
+
+
+def test_a_refused_move_is_tried_again_soon_and_then_less_and_less_often() -> None:
+    desk, _ = owing(1)
+    desk.sent()
+    claim_by_other(desk, 1)
+    tries = []
+    while desk.now < 20.0:
+        if forwarded(desk):
+            tries.append(desk.now)
+            for _ in range(2):  # the second one tells nothing new
+                nak = relay.Nak(message_id(1), "no-service nobody here holds it", OTHER).encode()
+                desk.connector.receive(desk.dispatcher, nak, desk.now)
+        desk.wake(desk.now + 0.25)
+    pauses = [later - at for at, later in itertools.pairwise(tries)]
+    assert pauses[:6] == [0.25, 0.5, 1.0, 2.0, RETRY_SECONDS, RETRY_SECONDS]
+
+
+def test_a_move_that_loses_its_dispatcher_goes_on_over_the_next() -> None:
+    desk, _ = owing(2)
+    desk.sent()
+    claim_by_other(desk, 1)
+    assert forwarded(desk) == [message_id(1), message_id(2)]
+    desk.connector.closed(desk.dispatcher, desk.now)
+    desk.wake(REFUSED_SECONDS)
+    desk.dispatcher = RecordingLink("dispatchers")
+    desk.join(desk.dispatcher, b"disp0002")
+    desk.wake(3 * REFUSED_SECONDS)
+    assert forwarded(desk) == [message_id(1), message_id(2)]
+
+
+def test_a_session_that_has_moved_does_nothing_when_a_dispatcher_is_lost() -> None:
+    desk, _ = owing(1)
+    move_away(desk)
+    settled = desk.connector.durable[client_id(1)].move
+    assert settled is not None
+    before = settled.settled
+    desk.now = 1.0
+    desk.connector.closed(desk.dispatcher, desk.now)
+    assert MOVES not in desk.port.timers
+    assert settled.settled == before
 
 
 def test_a_push_for_a_session_that_is_not_here_is_refused() -> None:

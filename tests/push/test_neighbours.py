@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from homing.push.neighbours import PLACE
+from homing.push.neighbours import PLACE, RUMOUR
 from homing.push.placement import Cut, Plan, Tree, dump_plan, name_of
 from homing.push.precedence import GRACE
 from homing.push.ring import vnode_hashes
@@ -196,6 +196,7 @@ def test_a_connector_that_is_late_is_told_before_its_publisher_is() -> None:
 
 def test_a_lost_matcher_that_is_late_goes_first_when_it_is_back() -> None:
     desk = Others(B)
+    desk.matcher.intake.come_to = -RUMOUR  # its publisher has been here for long
     desk.say(desk.links[B], B, {}, late=C1)
     desk.send(1)
     assert [identity for identity, _ in desk.matched()] == [message_id(1)]  # it lives: no matter
@@ -211,6 +212,30 @@ def test_a_lost_matcher_that_is_late_goes_first_when_it_is_back() -> None:
     desk.say(desk.links[B], B, {})
     desk.matcher.wake(C1, 100.5)
     assert [identity for identity, _ in desk.matched()] == [message_id(1), message_id(2)]
+
+
+def test_a_matcher_that_lives_and_is_late_goes_first_when_a_publisher_comes() -> None:
+    """It may come from that one; the connector is away, so nobody knows how long it will take."""
+    desk = Others(B)
+    desk.matcher.intake.come_to = -RUMOUR
+    desk.say(desk.links[B], B, {}, late=C1)
+    desk.heard(B)
+    desk.matcher.opened(RecordingLink("publishers"), 0.0)
+    [told] = [status.decode(one) for one in desk.heard(B) if one.command == packet.STATUS]
+    assert told.waits == [(C1, B.hex())]
+    desk.send(1)
+    assert desk.matched() == []
+    desk.say(desk.links[B], B, {})
+    desk.matcher.wake(C1, 1.0)
+    assert [identity for identity, _ in desk.matched()] == [message_id(1)]
+
+
+def test_news_of_who_is_late_may_come_after_the_publisher() -> None:
+    desk = Others(B)
+    desk.matcher.opened(RecordingLink("publishers"), 0.0)
+    desk.say(desk.links[B], B, {}, late=C1)
+    desk.send(1)
+    assert desk.matched() == []
 
 
 def test_a_lost_matcher_is_not_waited_for_for_ever() -> None:

@@ -88,3 +88,29 @@ def test_only_so_many_are_waited_for() -> None:
     ours.lost("b", connectors, 0.0)
     assert len(ours.waits()) == precedence.MAX_WAITS
     assert not ours.must_wait(connectors[-1], 1.0)
+
+
+def test_one_that_lives_has_its_time_from_when_the_connector_can_be_reached_and_only_once() -> None:
+    ours = Precedence("a")
+    assert ours.let_go("b", {C1}) == [C1]
+    assert ours.let_go("b", {C1}) == []
+    assert ours.must_wait(C1, 1000.0, reachable=False)
+    assert ours.waits() == [(C1, "b")]
+    assert ours.must_wait(C1, 1000.0)
+    assert ours.must_wait(C1, 1000.0 + GRACE - 0.1, reachable=False)
+    assert not ours.must_wait(C1, 1000.0 + GRACE)
+    assert ours.waits() == []
+    ours.heard("b", {C1}, [])
+    assert ours.let_go("b", {C1}) == [], "it has had its time"
+    ours.heard("b", set(), [])
+    assert ours.let_go("b", {C1}) == [C1], "it was late, has caught up, and is late again"
+    ours.heard("b", set(), [])
+    assert not ours.must_wait(C1, 2000.0)
+
+
+def test_one_that_is_lost_while_it_goes_first_is_waited_for_as_any_other() -> None:
+    ours = Precedence("a")
+    ours.let_go("b", {C1})
+    ours.lost("b", {C1}, 0.0)
+    assert ours.must_wait(C1, GRACE - 0.1)
+    assert not ours.must_wait(C1, GRACE)

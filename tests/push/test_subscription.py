@@ -104,7 +104,7 @@ def test_integers_beyond_the_floats_are_compared_exactly() -> None:
         '{"use": 3, "extra": {"prefix": 5}}',
         '{"use": 3, "extra": {"exists": 1}}',
         '{"use": 3, "extra": {"gt": "5"}}',
-        '{"use": 3, "extra": {"any": []}}',
+        '{"use": 3, "extra": {"any": {}}}',
         '{"use": 3, "extra": {"any": [5]}}',
     ],
 )
@@ -118,6 +118,8 @@ def test_a_field_without_meaning_is_refused(field: str | bytes) -> None:
     [
         {"use": 2, "low": 2, "high": 1},
         {"use": 3, "extra": {"in": []}},
+        {"use": 3, "extra": {"any": []}},
+        {"use": 3, "extra": {"any": [{"any": []}, {"in": []}]}},
         {"use": 3, "extra": {"gt": 5, "lt": 5}},
         {"use": 3, "extra": {"exists": False, "ne": 1}},
     ],

@@ -142,9 +142,12 @@ class Fabric:
         dispatchers: int = 2,
         connectors: int = 2,
         plan: Plan | None = None,
+        ghosts: Sequence[bytes] = (),
     ) -> None:
+        """`ghosts`: matchers that are members and never there."""
         self.sim = Simulation(seed, faults, CONDITIONS)
         self.plan = plan
+        self._members = [*[node_id(1, n) for n in range(matchers)], *ghosts]
         self.matchers = [f"matcher-{n}" for n in range(matchers)]
         self.dispatchers = [f"dispatcher-{n}" for n in range(dispatchers)]
         self.connectors = [f"connector-{n}" for n in range(connectors)]
@@ -202,7 +205,13 @@ class Fabric:
         own = [f"{c}:7004" for n, c in enumerate(self.connectors) if n % count == number]
         peers = [f"{d}:7003" for n, d in enumerate(self.dispatchers) if n != number]
         return lambda host: Dispatcher(
-            host, node_id(2, number), host.clock.wall, connectors=own, peers=peers, token=b"fabric"
+            host,
+            node_id(2, number),
+            host.clock.wall,
+            connectors=own,
+            peers=peers,
+            matchers=self._members,
+            token=b"fabric",
         )
 
     def _matcher(self, number: int) -> Callable[[SimHost], Matcher]:

@@ -170,3 +170,20 @@ def away(seed: int) -> FaultPlan:
 
 def test_order_is_kept_when_a_matcher_dies_while_a_connector_is_away() -> None:
     assert explore(one_at_a_time, seeds(ci=40, nightly=400), away) > 0
+
+
+def leaving(seed: int) -> FaultPlan:
+    """A connector is away, and the publisher loses its matcher, which lives on and owes it something."""
+    random = Random(f"leaving/{seed}")
+    faults: list[Crash | Disconnect | Partition] = []
+    for at in (5.0, 30.0):
+        connector, matcher = f"connector-{random.randrange(2)}", f"matcher-{random.randrange(2)}"
+        later, lasts = at + random.uniform(1.2, 3.0), random.uniform(1.0, 9.0)
+        faults.append(Crash(at=at, node=connector, down=random.uniform(3, 8)))
+        faults.append(Partition(at=later, left=("publisher",), right=(matcher,), lasts=lasts))
+        faults.append(Disconnect(at=later + 0.01, left="publisher", right=matcher))
+    return FaultPlan(tuple(faults))
+
+
+def test_order_is_kept_when_a_publisher_leaves_a_matcher_while_a_connector_is_away() -> None:
+    assert explore(one_at_a_time, seeds(ci=40, nightly=400), leaving) > 0

@@ -89,6 +89,7 @@ async def _live(config: Config) -> int:
             nodes.start()
             calm_collector()
             async with _dashboard(nodes) as url:
+                await nodes.meet()
                 _tell(nodes, url)
                 await ending.first.wait()
                 print("homing: draining; once more to stop at once", file=sys.stderr)

@@ -3,6 +3,10 @@
 The agent does the gossip; homing talks to its own agent only. The stream of events is opened
 before the member list is read, so that nothing falls between the two; after a lost connection
 both are done again and the difference is reported.
+
+Gossip may pass a node by: what an agent did not hear in the first second it learns when some agent next
+compares notes with it, every 15 or 30 seconds. So whoever comes has its agent join those it knows of, which is
+such a comparison: they have our tags then, and we theirs.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import ipaddress
 import logging
 import random
 from collections.abc import Callable
@@ -26,6 +31,12 @@ CALL_SECONDS = 10.0
 
 RETRY_SECONDS = (0.2, 5.0)
 """First and longest pause before the agent is tried again: it restarts in under a second."""
+
+COMPARED = 8
+"""Agents that ours compares notes with when we come: the rest hear of us from them."""
+
+COMPARE_SECONDS = 2.0
+"""For that, of which each takes milliseconds; one of them may be gone without a word."""
 
 CHUNK = 1 << 16
 
@@ -168,11 +179,25 @@ class SerfMembership:
         await agent.stream(self._record)
         if join:
             await agent.call("join", {"Existing": join, "Replay": False})
-        alive = [m for m in await agent.members() if m.get("Status") == "alive"]
-        members = [member for member in map(_member, alive) if member is not None]
+        await self._compare(agent)
+        members = [member for member in map(_member, await _alive(agent)) if member is not None]
         self._named = {member.name: member for member in members}
         self._report(self.view.replace(members))
         self.synced.set()
+
+    async def _compare(self, agent: SerfAgent) -> None:
+        """Have our agent and others tell each other all they know."""
+        others = [raw for raw in await _alive(agent) if not self._is_me(raw)]
+        known = [address for address in map(_address, others) if address]
+        if known:
+            chosen = random.sample(known, min(COMPARED, len(known)))
+            with contextlib.suppress(LinkError, TimeoutError):  # gossip will do, later
+                async with asyncio.timeout(COMPARE_SECONDS):
+                    await agent.call("join", {"Existing": chosen, "Replay": False})
+
+    def _is_me(self, raw: dict[str, Any]) -> bool:
+        member = _member(raw)
+        return member is not None and member.id == self._me.id
 
     async def leave(self) -> None:
         """Tell the cluster that this node goes on purpose; the agent stops."""
@@ -208,6 +233,20 @@ class SerfMembership:
     def _report(self, changes: list[Change]) -> None:
         for change in changes:
             self._on_change(change)
+
+
+async def _alive(agent: SerfAgent) -> list[dict[str, Any]]:
+    return [raw for raw in await agent.members() if raw.get("Status") == "alive"]
+
+
+def _address(raw: dict[str, Any]) -> str:
+    """Where a member's agent listens; empty if that makes no sense."""
+    packed = str(raw.get("Addr") or "").encode("utf-8", "surrogateescape")
+    try:
+        host = ipaddress.ip_address(packed)
+    except ValueError:
+        return ""
+    return f"[{host}]:{raw.get('Port')}" if host.version == 6 else f"{host}:{raw.get('Port')}"
 
 
 def _member(raw: dict[str, Any]) -> Member | None:

@@ -302,6 +302,10 @@ class Cluster(Struct, frozen=True, kw_only=True):
     advertise: Annotated[
         str, text("host that others reach us by; empty: the one each socket listens on")
     ] = ""
+    expect: Annotated[
+        int,
+        count("serf: `homing up` is ready when it knows so many members, or after ten seconds", 0),
+    ] = 0
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):

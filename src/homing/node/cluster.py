@@ -66,6 +66,7 @@ def lay_out(load: Load, count: int, *, serf: bool) -> list[ClusterNode]:
         if serf:
             rpc = f"127.0.0.1:{SERF_RPC + config.node.port_offset}"
             variables |= {"HOMING_CLUSTER_MEMBERSHIP": "serf", "HOMING_CLUSTER_SERF": rpc}
+            variables["HOMING_CLUSTER_EXPECT"] = str(count)
         else:
             variables["HOMING_CLUSTER_MEMBERS"] = _list(members)
         nodes.append(ClusterNode(name, config, variables))

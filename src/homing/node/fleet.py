@@ -79,6 +79,11 @@ class Fleet:
         return self._settings.membership == "serf"
 
     @property
+    def complete(self) -> bool:
+        """Whether as many members are known as are expected; of a list all are."""
+        return not self.dynamic or len(self._alive) >= self._settings.expect
+
+    @property
     def roster(self) -> Roster:
         return Roster(list(self._alive.values()), [member for _, member in self._absent.values()])
 

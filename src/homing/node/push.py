@@ -126,6 +126,7 @@ def start_dispatcher(
         SystemClock.wall,
         connectors=[config.push.connector] if alone else list(_owned(roster, node).values()),
         peers=list(roster.endpoints("dispatcher", "nodes", but=node).values()),
+        matchers=_matchers(roster),
         token=node_token(config),
     )
     fleet.watch(partial(_tell_dispatcher, host, dispatcher, node))
@@ -134,7 +135,11 @@ def start_dispatcher(
 
 def _tell_dispatcher(host: Host, dispatcher: Dispatcher, node: bytes, roster: Roster) -> None:
     peers = roster.endpoints("dispatcher", "nodes", but=node)
-    dispatcher.meet(_owned(roster, node), peers, host.now())
+    dispatcher.meet(_owned(roster, node), peers, _matchers(roster), host.now())
+
+
+def _matchers(roster: Roster) -> list[bytes]:
+    return [member.id for member in roster.having("matcher")]
 
 
 def _owned(roster: Roster, node: bytes) -> dict[bytes, str]:

@@ -6,18 +6,28 @@ as it would alone; only the process is shared.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 
+from homing.clock import SystemClock
 from homing.config import Config
 from homing.node.broker import start_broker
 from homing.node.fleet import Fleet
 from homing.node.host import Host
 from homing.node.push import node_identity, start_connector, start_dispatcher, start_matcher
+from homing.push.links import PacketRole
 
 PUSH_RECONNECT = (0.01, 0.1)
 """Neighbours in one process are back at once or not at all."""
+JOINING_SECONDS = 10.0
+"""For the members of a new cluster to hear of each other; one of them may be gone for good."""
+MEETING_SECONDS = 5.0
+"""That nodes are given to say hello: some need milliseconds, Serf may take three seconds to tell others of us."""
 MEMBER = "node"
 """Under this name the id of a process that is one member of a cluster is kept."""
+
+_log = logging.getLogger("homing.node")
 
 Start = Callable[[Host, Config, bytes, Fleet], dict[str, str]]
 
@@ -47,6 +57,21 @@ class Nodes:
             # Last: its kernels are loaded in the background and would make all others late.
             self._push("matcher", start_matcher)
             self._join()
+
+    async def meet(self) -> None:
+        """Until the push nodes have said hello to all others, so that whoever is let in is served."""
+        if not await _reached(lambda: self.fleet.complete, JOINING_SECONDS):
+            known = len(self.fleet.roster.alive)
+            _log.warning("%d members are known, %d expected", known, self.config.cluster.expect)
+        await _reached(self._have_met, MEETING_SECONDS)
+
+    def _have_met(self) -> bool:
+        roles = [host.role for host in self.hosts.values()]
+        return all(
+            role.met and any(peer.node for peer in role.peers.values())
+            for role in roles
+            if isinstance(role, PacketRole)
+        )
 
     def _push(self, role: str, start: Start) -> None:
         host = self._host(role, Host(reconnect=PUSH_RECONNECT))
@@ -84,6 +109,14 @@ class Nodes:
         """End at once."""
         for host in self.hosts.values():
             host.stop()
+
+
+async def _reached(reached: Callable[[], bool], seconds: float) -> bool:
+    """Wait for something that tells nobody; this is done once."""
+    deadline = SystemClock.monotonic() + seconds
+    while not reached() and SystemClock.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return reached()
 
 
 def _start_connector(host: Host, config: Config, node: bytes, _: Fleet) -> dict[str, str]:

@@ -27,7 +27,7 @@ from homing.push.cohorts import Each, Together
 from homing.push.delivery import SLOW, Delivery, Storing
 from homing.push.doorway import Doorway, Visitor
 from homing.push.links import DISPATCHER, PacketRole, Peer
-from homing.push.moves import Moves
+from homing.push.moves import MOVES, Moves
 from homing.push.recent import Recent
 from homing.push.recovery import checkpoint, recover
 from homing.push.sessions import Limits, Session, Store
@@ -101,6 +101,8 @@ class Connector(PacketRole):
     def wake(self, key: Hashable, now: float) -> None:
         if key == SLOW:
             self.delivery.look_at_slow(now)
+        elif key == MOVES:
+            self.moves.wake(now)
         elif isinstance(key, str):
             self.doorway.wake(key, now)
             super().wake(key, now)
@@ -137,7 +139,7 @@ class Connector(PacketRole):
                 self.doorway.confirmed(message.message_id)
                 self.moves.confirmed(message.message_id, link, now)
         elif isinstance(message, relay.Nak):
-            self.moves.refused(message)
+            self.moves.refused(message, now)
         elif isinstance(message, relay.Sync):
             self._sync(link)
         elif isinstance(message, relay.Claim):

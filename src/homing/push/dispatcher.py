@@ -6,18 +6,20 @@ sends that again, in order, when the connector's link comes back. A connector th
 nothing fills its own outbox and is then refused; the others never notice.
 
 The other way it passes subscriptions on to every matcher, and says they are in force when
-all of them have said so. Among connectors it passes on what moves a session (homing.push.moves).
+all of them have said so, those included that it knows to be there and has not met yet
+(homing.push.confirming). Among connectors it passes on what moves a session (homing.push.moves).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from homing.errors import Malformed
 from homing.ports import Link, Port
+from homing.push.confirming import MEETING, Absent, Confirming
 from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
 from homing.push.places import by_connector, places
@@ -47,8 +49,10 @@ class Dispatcher(PacketRole):
         *,
         connectors: Sequence[str] = (),
         peers: Sequence[str] = (),
+        matchers: Collection[bytes] = (),
         token: bytes = b"",
     ) -> None:
+        """Endpoints of our connectors and of the other dispatchers; ids of the matchers there are."""
         super().__init__(port, node, wall, token)
         self.connectors: dict[bytes, Link] = {}  # our own, joined
         self.outboxes: dict[bytes, Outbox] = {}
@@ -56,28 +60,66 @@ class Dispatcher(PacketRole):
         self._matchers: dict[Link, None] = {}
         self._turnstiles: dict[Link, Turnstile] = {}
         self._asked: set[bytes] = set()  # connectors that will begin a sync
-        self._confirming: dict[bytes, tuple[Link, set[Link]]] = {}
+        self._confirming: dict[bytes, Confirming] = {}
+        self._absent = Absent(matchers)
         self._passed: dict[bytes, relay.Subscribe] = {}  # of those, what moves with a session
         self._homes: dict[bytes, relay.Claim] = {}  # client -> who claimed its session last
         self._informed: set[Link] = set()  # peers that were told of them
         self.dial("connectors", unnamed(connectors))
         self.dial("peers", unnamed(peers))
 
-    def meet(self, connectors: Mapping[bytes, str], peers: Mapping[bytes, str], now: float) -> None:
-        """The connectors that are ours and the other dispatchers, endpoints by id, from now on."""
+    def meet(
+        self,
+        connectors: Mapping[bytes, str],
+        peers: Mapping[bytes, str],
+        matchers: Collection[bytes],
+        now: float,
+    ) -> None:
+        """The connectors that are ours and the other dispatchers, endpoints by id, from now on.
+
+        `matchers`: the ids of those that are alive; they dial us.
+        """
         self.dial("connectors", connectors, now)
         self.dial("peers", peers, now)
+        here = {self.peers[link].node for link in self._matchers}
+        for gone in self._absent.members(matchers, here, now):
+            self._confirmed_by(gone)
+        self._look_for_absent()
 
     def hello(self) -> relay.Hello:
         return relay.Hello(self.node, self.role, self.token, b"".join(self.connectors))
 
+    @property
+    def met(self) -> bool:
+        return super().met and not self._absent
+
     # Who comes and goes
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key == MEETING:
+            for late in self._absent.late(now):
+                self._confirmed_by(late)
+            self._look_for_absent()
+        else:
+            super().wake(key, now)
+
+    def beat(self, now: float) -> None:
+        self._absent.begin(now)
+        self._look_for_absent()
+
+    def _look_for_absent(self) -> None:
+        due = self._absent.due
+        if due is not None:
+            self.port.later(due, MEETING)
 
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
         if link.plug == "connectors":
             self._connector_joined(link, peer.node)
         elif hello.role == MATCHER:
             self._matchers[link] = None
+            self._absent.found(peer.node)
+            for change in self._confirming.values():
+                change.found(peer.node, link)
             self._ask_all()
         elif link.plug == "peers":
             self._peer_owns(link, hello.connectors)
@@ -92,7 +134,9 @@ class Dispatcher(PacketRole):
         self._attach(connector)
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
-        self._matchers.pop(link, None)
+        if link in self._matchers:
+            del self._matchers[link]
+            self._matcher_left(link, peer.node, now)
         self._turnstiles.pop(link, None)
         self._informed.discard(link)
         if self.connectors.get(peer.node) is link:
@@ -106,6 +150,13 @@ class Dispatcher(PacketRole):
                 outbox.link = None
                 self._attach(outbox.connector)
         self._forget_confirming(link)
+
+    def _matcher_left(self, link: Link, node: bytes, now: float) -> None:
+        """It may be back in a moment, and has to be told then what it does not know."""
+        if self._absent.lost(node, now):
+            for change in self._confirming.values():
+                change.lost(link, node)
+            self._look_for_absent()
 
     def _tell_all(self) -> None:
         """Matchers and peers learn which connectors are ours."""
@@ -222,7 +273,7 @@ class Dispatcher(PacketRole):
         asked = self._confirming.pop(nak.message_id, None) if link not in self._matchers else None
         self._passed.pop(nak.message_id, None)
         if asked is not None:  # a subscription that moves with its session
-            asked[0].send(relay.Nak(nak.message_id, nak.reason, connector).encode())
+            asked.link.send(relay.Nak(nak.message_id, nak.reason, connector).encode())
             return
         outbox = self.outboxes.pop(connector, None)
         for parcel in outbox or ():
@@ -243,31 +294,44 @@ class Dispatcher(PacketRole):
         image = message.encode()
         for matcher in self._matchers:
             matcher.send(image)
-        confirm = not isinstance(message, relay.Sync) and self._matchers
+        asked: set[Link | bytes] = {*self._matchers, *self._absent}
+        confirm = not isinstance(message, relay.Sync) and asked
         if confirm and len(self._confirming) < MAX_CONFIRMING:
-            self._confirming[message.message_id] = (link, set(self._matchers))
+            self._confirming[message.message_id] = Confirming(link, asked, image)
 
-    def _confirmed(self, matcher: Link, message_id: bytes) -> None:
+    def _confirmed(self, who: Link | bytes, message_id: bytes) -> None:
         waiting = self._confirming.get(message_id)
         if waiting is None:
             return
-        connector, matchers = waiting
-        matchers.discard(matcher)
-        if not matchers:
+        waiting.asked.discard(who)
+        if not waiting.asked:
             del self._confirming[message_id]
-            self._tell_moved(connector, self._passed.pop(message_id, None))
-            connector.send(relay.Ack(message_id).encode())
+            self._tell_moved(waiting.link, self._passed.pop(message_id, None))
+            waiting.link.send(relay.Ack(message_id).encode())
+
+    def _confirmed_by(self, matcher: bytes) -> None:
+        """It is not waited for any more; a change that no matcher has is not in force for that."""
+        waiting = [one for one, change in self._confirming.items() if matcher in change.asked]
+        for message_id in waiting:
+            if self._matchers:
+                self._confirmed(matcher, message_id)
+            else:
+                self._confirming[message_id].asked.discard(matcher)
+                if not self._confirming[message_id].asked:
+                    del self._confirming[message_id]
 
     def _forget_confirming(self, link: Link) -> None:
         """A matcher that is gone need not agree; a connector that is gone need not know."""
-        for message_id, (connector, asked) in list(self._confirming.items()):
-            if connector is link:
+        for message_id, waiting in list(self._confirming.items()):
+            if waiting.link is link:
                 del self._confirming[message_id]
                 self._passed.pop(message_id, None)
-            elif link in asked and (change := self._passed.pop(message_id, None)) is not None:
+            elif link not in waiting.asked:
+                continue
+            elif (change := self._passed.pop(message_id, None)) is not None:
                 del self._confirming[message_id]
                 lost = relay.Nak(message_id, "no-service it was lost on the way", change.connector)
-                connector.send(lost.encode())
+                waiting.link.send(lost.encode())
             else:
                 self._confirmed(link, message_id)
 
@@ -313,7 +377,7 @@ class Dispatcher(PacketRole):
             link.send(relay.Nak(change.message_id, reason, change.connector).encode())
             return
         self._passed[change.message_id] = change
-        self._confirming[change.message_id] = (link, {way})
+        self._confirming[change.message_id] = Confirming(link, {way})
         way.send(change.encode())
 
     def _tell_moved(self, link: Link, change: relay.Subscribe | None) -> None:
@@ -335,7 +399,7 @@ class Dispatcher(PacketRole):
         if not asked or full or claim.message_id in self._confirming:
             link.send(relay.Ack(claim.message_id).encode())
         else:
-            self._confirming[claim.message_id] = (link, asked)
+            self._confirming[claim.message_id] = Confirming(link, set(asked))
 
     def _ask_all(self) -> None:
         """A matcher is new, or has more to answer for: connectors tell all their subscriptions.

@@ -182,6 +182,8 @@ class Doorway:
             visitor.link.send(HEARTBEAT_ANSWER)
         elif session is None:
             raise Malformed("auth first")
+        elif verb == b"auth":
+            raise Malformed("authenticated already: another client needs another connection")
         elif verb == b"ack":
             if len(parts) != 2:
                 raise Malformed("ack takes one message id")

@@ -205,6 +205,10 @@ class Handover:
                 outbox.link = self._route(outbox.connector)
                 _send_again(outbox)
 
+    def reaches(self, connector: bytes) -> bool:
+        """Whether some dispatcher says that it holds this connector."""
+        return connector in self._owners
+
     def _disown(self, link: Link) -> None:
         for connector in [c for c, owner in self._owners.items() if owner is link]:
             del self._owners[connector]

@@ -12,6 +12,7 @@ and goes nowhere a second time.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from hmac import compare_digest
@@ -106,6 +107,7 @@ class Intake:
         self._taking: dict[bytes, Taken] = {}
         self._unsynced: deque[tuple[int, Taken]] = deque()
         self._handed: dict[bytes, tuple[float, Taken]] = {}  # durable, connectors not done
+        self.come_to = -math.inf  # when a publisher last came
         self.taken = 0  # ever, for the metrics
         self.times = Histogram()  # from being taken to being acknowledged
 
@@ -116,6 +118,7 @@ class Intake:
 
     def opened(self, link: Link, now: float) -> None:
         link.state = self._publishers[link] = Publisher(not self._tokens, now)
+        self.come_to = now
 
     def closed(self, link: Link) -> None:
         self._publishers.pop(link, None)

@@ -154,6 +154,12 @@ class PacketRole(ABC):
             if before.get(node) != endpoint:
                 self.port.connect(plug, endpoint)
 
+    @property
+    def met(self) -> bool:
+        """Whether everybody that we dial has said hello."""
+        there = [link.plug for link, peer in self.peers.items() if peer.node]
+        return all(there.count(plug) >= len(nodes) for plug, nodes in self.dialled.items())
+
     # Inside
 
     def _one(self, link: Link, peer: Peer, message: Message, now: float) -> None:

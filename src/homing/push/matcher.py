@@ -112,6 +112,7 @@ class Matcher(OwingRole):
     def opened(self, link: Link, now: float) -> None:
         if link.plug == "publishers":
             self.intake.opened(link, now)
+            self.neighbours.come_to(now)
         else:
             super().opened(link, now)
 
@@ -263,7 +264,8 @@ class Matcher(OwingRole):
 
     def _must_wait(self, connector: bytes) -> bool:
         """A matcher that is gone owes this connector something older: it goes first."""
-        waits = self.neighbours.precedence.must_wait(connector, self._now)
+        reachable = self.owed.reaches(connector)
+        waits = self.neighbours.precedence.must_wait(connector, self._now, reachable)
         if waits:
             self.port.later(self._now + RETRY, connector)
         return waits

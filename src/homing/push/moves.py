@@ -9,6 +9,7 @@ all is there the old one's subscriptions end; what still arrives for them is sen
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from homing.errors import DiskFull, SubscriptionError
@@ -29,6 +30,10 @@ HOLD_SECONDS: Final = 2.0
 is stuck must not keep the clients of others waiting."""
 RETRY_SECONDS: Final = 4.0
 """A move without an answer for so long begins anew, at the next beat."""
+REFUSED_SECONDS: Final = 0.25
+"""One that was refused, or lost its way, does so after this, and then after twice as long each time, up to
+RETRY_SECONDS: mostly some dispatcher has not met its connector yet, and the client waits."""
+MOVES: Final = "moves"
 MAX_LINGERING: Final = 16_384
 """Sessions that have moved and forward what still arrives, as long as a client may stay away: a matcher that found
 them here may have been away itself. About a KB each; past this the one that moved first is forgotten."""
@@ -49,7 +54,18 @@ class Claiming(NamedTuple):
 class Move:
     """A session on its way to another connector."""
 
-    __slots__ = ("claims", "link", "sent", "session", "settled", "to", "told", "tried")
+    __slots__ = (
+        "again",
+        "claims",
+        "link",
+        "pause",
+        "sent",
+        "session",
+        "settled",
+        "to",
+        "told",
+        "tried",
+    )
 
     def __init__(self, session: Session, to: bytes) -> None:
         self.session = session
@@ -59,6 +75,8 @@ class Move:
         self.sent: dict[bytes, None] = {}  # publications under way
         self.told: set[bytes] = set()  # changes that tell of its subscriptions
         self.tried = 0.0
+        self.again = 0.0  # when, without a link
+        self.pause = REFUSED_SECONDS
         self.settled: float | None = None  # since then all is there
 
 
@@ -74,6 +92,8 @@ class Moves:
         self._claimed: dict[bytes, bytes] = {}  # client -> its claim's id
         self._adopting: dict[bytes, tuple[Link, bytes]] = {}  # a change of ours -> one of theirs
         self._moving: dict[bytes, Move] = {}  # client -> where to
+        self._put_by: dict[bytes, Move] = {}  # of these, those that have no way
+        self._due = math.inf  # when the first of them is tried again
         self._told: dict[bytes, Move] = {}  # what tells of a subscription -> whose it is
         self._sent: dict[bytes, set[bytes]] = {}  # a publication under way -> for which clients
 
@@ -193,6 +213,9 @@ class Moves:
                 claiming.links.discard(link)
             if not claiming.links:
                 self._answered(claiming.session, now)
+        for move in self._moving.values():
+            if move.link is link and (move.settled is None or move.session.waiting):
+                self._put_off(move, now)
 
     # Going
 
@@ -224,9 +247,11 @@ class Moves:
     def _begin(self, move: Move, now: float) -> None:
         """Tell and send all of it, from the start."""
         move.tried = now
+        self._put_by.pop(move.session.client, None)
         self._recall(move)
         move.link = next(iter(self._dispatchers()), None)
         if move.link is None:
+            self._put_off(move, now)
             return
         session = move.session
         for name, fields in session.subscriptions.items():
@@ -263,6 +288,7 @@ class Moves:
             return
         session = move.session
         del move.sent[ack.message_id]
+        move.pause = REFUSED_SECONDS
         self._arrived(ack.message_id, session.client)
         if session.hand_over(ack.message_id):
             # The client may come back before it got this, and this with it.
@@ -271,15 +297,37 @@ class Moves:
         self.forward(session)
         self._settle(move, now)
 
-    def refused(self, nak: relay.Nak) -> None:
+    def refused(self, nak: relay.Nak, now: float) -> None:
         """Not now: begin anew later. No such session: it stays here until it is claimed again."""
         told = self._told.get(nak.message_id)
         moves = [self._moving[client] for client in self._sent.get(nak.message_id, ())]
         for move in [*moves, told] if told is not None else moves:
             if move.to == nak.connector or not nak.connector:
-                move.link = None
                 if nak.reason.startswith(GONE):
+                    move.link = None
                     self._stay(move.session)
+                elif move.link is not None:
+                    self._put_off(move, now)
+
+    def _put_off(self, move: Move, now: float) -> None:
+        """There is no way: try again soon, and then less and less often."""
+        move.link = None
+        move.again = now + move.pause
+        move.pause = min(2 * move.pause, RETRY_SECONDS)
+        self._put_by[move.session.client] = move
+        self._wake_at(move.again)
+
+    def _wake_at(self, due: float) -> None:
+        if due < self._due:
+            self._due = due
+            self._connector.port.later(due, MOVES)
+
+    def wake(self, now: float) -> None:
+        """Try again what had no way."""
+        self._due = math.inf
+        for move in [move for move in self._put_by.values() if move.again <= now]:
+            self._begin(move, now)
+        self._wake_at(min([move.again for move in self._put_by.values()], default=math.inf))
 
     def _arrived(self, message_id: bytes, client: bytes) -> None:
         clients = self._sent[message_id]
@@ -317,6 +365,7 @@ class Moves:
     def _stay(self, session: Session) -> None:
         """It goes nowhere, or no longer there."""
         move = self._moving.pop(session.client, None)
+        self._put_by.pop(session.client, None)
         session.move = None
         if move is not None:
             self._recall(move)

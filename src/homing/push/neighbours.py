@@ -31,6 +31,8 @@ STEADY: Final = 3.0
 """Seconds the ring must be at rest before shares move: longer than a restart takes."""
 SWEEP_PAUSE: Final = 0.01
 """Between two goes at dropping what was given up."""
+RUMOUR: Final = 5.0
+"""Seconds that what a matcher tells may take longer than the publisher that comes from it."""
 PLACE: Final = "place"
 SWEEP: Final = "sweep"
 
@@ -157,6 +159,8 @@ class Neighbours:
         moved = self.ring.learn(told)
         neighbour = self._others[name]
         neighbour.late = set(node_ids(told.late))
+        if now - self._matcher.intake.come_to < RUMOUR:
+            self._let_go(name, neighbour.late, now)
         neighbour.load = told.load
         neighbour.publishers = told.rpc_address.decode("utf-8", "replace")
         self.precedence.heard(name, neighbour.late, told.waits)
@@ -184,6 +188,18 @@ class Neighbours:
             self._told.setdefault(key, set()).add(name)
         if name in self._others:
             self._others[name].holds = holds
+
+    def come_to(self, now: float) -> None:
+        """A publisher has come: what another matcher owes may be its, and older than what it brings."""
+        for name, neighbour in self._others.items():
+            self._let_go(name, neighbour.late, now)
+
+    def _let_go(self, name: str, late: set[bytes], now: float) -> None:
+        fresh = self.precedence.let_go(name, late)
+        for connector in fresh:
+            self._matcher.stall(connector, now)
+        if fresh:
+            self.announce()  # for whom we wait
 
     # Our part
 

@@ -4,6 +4,10 @@ A matcher tells the others which connectors are *late*: owed publications that t
 safe. If it is lost its publishers go on elsewhere; whoever owes such a connector something then waits
 until the lost one is back and has caught up, or GRACE seconds.
 
+A publisher may also leave a matcher that lives: its link broke. So whoever is come to lets those go first that are
+late then, until they have caught up, or GRACE seconds from when the connector can be reached again: one that is late
+because it alone does not reach it keeps nobody waiting for ever.
+
 A broken link loses two matchers to each other, and both may be late. So each also tells for whom it
 waits, and of those who wait for each other, round any number of corners, the first by name goes.
 """
@@ -11,13 +15,14 @@ waits, and of those who wait for each other, round any number of corners, the fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from homing.wire.status import Wait
 
 GRACE: Final = 30.0
 """How long a matcher that is gone goes first: longer than it takes to be started again."""
+OVER: Final = -math.inf
 MAX_WAITS: Final = 32_768
 """At once: three matchers lost, each late at all connectors there can be. All are told, in half of what a
 message holds; beyond it nobody is waited for."""
@@ -29,11 +34,13 @@ class Precedence:
     def __init__(self, me: str) -> None:
         self._me = me
         self._first: dict[bytes, dict[str, float]] = {}  # connector -> who goes first, until when
+        self._ahead: dict[bytes, dict[str, float]] = {}  # the same, of those that live
         self._others: dict[str, set[Wait]] = {}  # of those that are late
 
     def lost(self, name: str, late: Iterable[bytes], now: float) -> None:
         """A matcher is gone that was late at these connectors."""
         self._others.pop(name, None)
+        _remove(self._ahead, name, set())
         room = MAX_WAITS - len(self.waits())
         for connector in list(late)[:room]:
             self._first.setdefault(connector, {})[name] = now + GRACE
@@ -41,6 +48,7 @@ class Precedence:
     def heard(self, name: str, late: set[bytes], waits: Iterable[Wait]) -> None:
         """A matcher is there: it goes first for as long as it is late, then no more."""
         self._others[name] = {wait for wait in waits if wait[0] in late}
+        _remove(self._ahead, name, late)
         for connector, waiting in list(self._first.items()):
             if name in waiting and connector in late:
                 waiting[name] = math.inf
@@ -49,23 +57,52 @@ class Precedence:
             if not waiting:
                 del self._first[connector]
 
-    def must_wait(self, connector: bytes, now: float) -> bool:
+    def let_go(self, name: str, late: Iterable[bytes]) -> list[bytes]:
+        """A publisher may have come from this matcher, which lives: it goes first where it is late.
+
+        The connectors where that is new.
+        """
+        fresh = [one for one in late if name not in self._ahead.get(one, ())]
+        fresh = fresh[: MAX_WAITS - len(self.waits())]
+        for connector in fresh:
+            self._ahead.setdefault(connector, {})[name] = math.inf
+        return fresh
+
+    def must_wait(self, connector: bytes, now: float, reachable: bool = True) -> bool:
         """Whether another matcher must be given time to hand over what it owes."""
-        waiting = self._first.get(connector)
-        if waiting is None:
+        if connector not in self._first and connector not in self._ahead:
             return False
+        waiting = {*self._lost(connector, now), *self._living(connector, now, reachable)}
+        if not waiting:
+            return False
+        beyond = self._beyond(connector, waiting)
+        circle = {name for name in beyond if self._me in self._beyond(connector, [name])}
+        return not circle.issuperset(waiting) or min(circle) < self._me
+
+    def _lost(self, connector: bytes, now: float) -> Iterable[str]:
+        waiting = self._first.get(connector, {})
         for name in [name for name, until in waiting.items() if until <= now]:
             del waiting[name]
         if not waiting:
-            del self._first[connector]
-            return False
-        ahead = self._beyond(connector, waiting)
-        circle = {name for name in ahead if self._me in self._beyond(connector, [name])}
-        return not circle.issuperset(waiting) or min(circle) < self._me
+            self._first.pop(connector, None)
+        return waiting
+
+    def _living(self, connector: bytes, now: float, reachable: bool) -> Iterable[str]:
+        """Who had its time stays noted, so that it has no more of it before it has caught up."""
+        ahead = self._ahead.get(connector, {})
+        for name, until in ahead.items():
+            if until <= now:
+                ahead[name] = OVER
+            elif until == math.inf and reachable:
+                ahead[name] = now + GRACE
+        return [name for name, until in ahead.items() if until != OVER]
 
     def waits(self) -> list[Wait]:
         """What the others are told."""
-        return [(connector, name) for connector, first in self._first.items() for name in first]
+        pairs = {(connector, name) for connector, first in self._first.items() for name in first}
+        for connector, ahead in self._ahead.items():
+            pairs.update((connector, name) for name, until in ahead.items() if until != OVER)
+        return sorted(pairs)
 
     def _beyond(self, connector: bytes, names: Iterable[str]) -> set[str]:
         """These matchers, and all that they wait for, as they say: directly or because those wait."""
@@ -77,3 +114,11 @@ class Precedence:
             found |= fresh
             open_ends += fresh
         return found
+
+
+def _remove(waits: dict[bytes, dict[str, float]], name: str, but: Collection[bytes]) -> None:
+    """Wait for a matcher no more, but at these connectors."""
+    for connector in [one for one, names in waits.items() if name in names and one not in but]:
+        del waits[connector][name]
+        if not waits[connector]:
+            del waits[connector]

@@ -245,7 +245,7 @@ def _values(operand: object, word: str) -> list[Value]:
 
 
 def _any(operand: object, depth: int) -> Field:
-    if not isinstance(operand, list | tuple) or not operand:
+    if not isinstance(operand, list | tuple):
         raise SubscriptionError(f"`any` takes a list of conditions, not {_shown(operand)}")
     if len(operand) > MAX_FIELD_SIZE:
         raise SubscriptionError(f"`any` lists {len(operand)} conditions, at most {MAX_FIELD_SIZE}")
