@@ -203,3 +203,18 @@ def test_help_is_as_wide_as_the_terminal_is_now(
         assert main(["request", "--help"]) == 0
         widths.append(max(map(len, capsys.readouterr().out.splitlines())))
     assert widths[0] == widths[2] < widths[1]
+
+
+@pytest.mark.parametrize("compiling", [True, False])
+def test_the_command_ends_at_once_under_a_compiler_at_work(
+    compiling: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread would meet an interpreter that is being taken apart."""
+    from homing.push.index import kernels
+
+    ended: list[int] = []
+    monkeypatch.setattr(kernels, "loading", lambda: compiling)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(sys, "argv", ["homing", "no-such-verb"])
+    assert main() == 64
+    assert ended == ([64] if compiling else [])

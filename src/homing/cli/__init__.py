@@ -75,9 +75,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = _take_debug(words) or bool(os.environ.get("HOMING_DEBUG"))
     try:
-        return _run(words)
+        code = _run(words)
     except BaseException as error:
-        return report(error, debug=debug)
+        code = report(error, debug=debug)
+    if argv is None:
+        _leave_the_compiler(code)
+    return code
+
+
+def _leave_the_compiler(code: int) -> None:
+    """End without tidying up under a compiler that is at work in its thread: it would crash."""
+    kernels = sys.modules.get("homing.push.index.kernels")
+    if kernels is not None and kernels.loading():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _take_debug(words: list[str]) -> bool:

@@ -69,6 +69,11 @@ def load_in_background() -> None:
         _thread.start()
 
 
+def loading() -> bool:
+    """Whether the compiler is at work behind our backs."""
+    return _loaded is None and _thread is not None and _thread.is_alive()
+
+
 def _import_cached(modules: Iterable[str]) -> list[Any]:
     numba = import_module("numba")
     before = numba.config.CACHE_DIR
