@@ -118,7 +118,7 @@ def test_a_file_that_is_not_there_and_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_told_of_the_flag_that_was_typed() -> None:
-    with pytest.raises(ConfigError, match="^--drain: node.drain_timeout: expected a duration"):
+    with pytest.raises(ConfigError, match=r"^--drain: node\.drain_timeout: expected a duration"):
         load(Path("/dev/null"), flags={"node.drain_timeout": "x"}, environment={})
 
 

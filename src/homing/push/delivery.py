@@ -19,7 +19,7 @@ from homing.push.cohorts import Cohorts, Together
 from homing.push.outbox import Turnstile
 from homing.push.places import each_id
 from homing.push.recent import Recent
-from homing.push.sessions import DEFAULT, Session, Shared
+from homing.push.sessions import DEFAULT, MAX_BACKLOG, Session, Shared
 from homing.wire import relay
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ class Delivery:
                     self._watch(session, now)
                 else:
                     self.pump(session, now)
+                if session.policy != "spill":
+                    self._judge(session, now)
         storing.shared.forget_images()
         if sent:
             self._delivered(identity, b"".join(sent), now)
@@ -223,6 +225,20 @@ class Delivery:
             return
         self._owe(session, shared, now)
         self._watch(session, now)
+
+    def _judge(self, session: Session, now: float) -> None:
+        """A durable client that asked for something else than to be spilled for, and does not keep up.
+
+        As long as it is sent a replay nobody judges it: each would end before the next began.
+        """
+        link, most = session.link, session.store.limits.buffer
+        if link is None or link.backlog <= MAX_BACKLOG or session.again or _unsent(session) <= most:
+            return
+        if session.policy == "disconnect":  # it is owed what waits as before
+            self._connector.doorway.dismiss(link, "slow consumer", now)
+            return
+        for gone in session.lighten(_unsent(session) - most):
+            self.drop(gone, session.client, b"slow", now)
 
     def _owe(self, session: Session, shared: Shared, now: float, moved: bool = False) -> None:
         for gone in session.owe(shared, moved):
