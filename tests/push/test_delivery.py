@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def test_a_durable_client_may_ask_to_be_disconnected_when_it_is_slow() -> None:
     for number in range(10):
         desk.push(number, 1, payload=b"x" * 990)
     desk.settle()
-    assert slow.reason is None
+    assert desk.connector.sessions[client_id(1)].link is slow
     for number in range(10, 13):
         desk.push(number, 1, payload=b"x" * 990)
     desk.settle()
@@ -144,6 +145,26 @@ def test_a_durable_client_may_ask_for_its_oldest_to_be_dropped() -> None:
     assert kept == list(range(gap.dropped, 25))
     dropped = [one for one in desk.port.events if isinstance(one, Dropped)]
     assert [one.id for one in dropped] == [message_id(number) for number in range(gap.dropped)]
+
+
+@pytest.mark.parametrize(
+    "attributes", [b"", b"{", b"[1]", b'{"n":1},"id":"forged"', b'{"n":"\xff"}']
+)
+def test_attributes_that_are_none_reach_nobody_and_are_told_as_dropped(attributes: bytes) -> None:
+    desk = Desk()
+    plain, durable = desk.subscribed(1), desk.subscribed(2, **DURABLE)
+    desk.say(durable, b"subn", b"other", b"n", b'{"use": 2}')
+    listed = client_id(1) + client_id(2)
+    push = relay.Push(message_id(1), b"p", listed, attributes)
+    desk.dispatcher.take()
+    desk.connector.receive(desk.dispatcher, push.encode(), desk.now)
+    desk.settle()
+    assert desk.ids(plain) == desk.ids(durable) == []
+    [dropped] = [one for one in desk.port.events if isinstance(one, Dropped)]
+    assert (dropped.clients, dropped.reason) == (listed, b"malformed")
+    desk.push(2, 1, 2)
+    desk.settle()
+    assert desk.ids(plain) == desk.ids(durable) == [2]
 
 
 def test_limits_of_one_session_are_settings() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
-from homing.errors import DiskFull
+from homing.errors import DiskFull, SubscriptionError
 from homing.ids import ID_BYTES
 from homing.journal.events import Delivered, DeliveryQueued, Dropped, Redelivered
 from homing.ports import Link
@@ -20,6 +20,7 @@ from homing.push.outbox import Turnstile
 from homing.push.places import each_id
 from homing.push.recent import Recent
 from homing.push.sessions import DEFAULT, MAX_BACKLOG, Session, Shared
+from homing.push.subscription import parse_attributes
 from homing.wire import relay
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ class Delivery:
             link.send(relay.Nak(identity, "gone there is no such session here").encode())
             return
         fresh = self.recent.fresh(identity, push.clients)
+        if fresh and not _readable(push.attributes):  # nobody could deliver it, ever
+            self.drop(identity, fresh, b"malformed", now)
+            self.recent.add(identity, fresh)
+            fresh = b""
         try:
             storing = self._store(push, fresh, now) if durable and fresh else None
         except DiskFull as error:
@@ -298,6 +303,15 @@ def _send(image: bytes, clients: bytes, sessions: Mapping[bytes, Session]) -> li
         else:
             others.append(client)
     return others
+
+
+def _readable(attributes: bytes) -> bool:
+    """Whether these are attributes: as they are they become part of what clients read."""
+    try:
+        parse_attributes(attributes)
+    except SubscriptionError:
+        return False
+    return True
 
 
 def _without(clients: bytes, others: set[bytes]) -> bytes:
