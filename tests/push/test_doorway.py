@@ -79,3 +79,20 @@ def test_too_many_changes_wait_for_no_matcher_but_for_the_disk(
     desk.connector.journaled(len(desk.port.events), desk.now)
     desk.wake(2.5)
     assert lines(desk, link) == ["Status(+sub)", "Status(+sub)"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([b"subn"], "subn takes"),
+        ([b"unsub", b"a", b"b"], "unsub takes"),
+        ([b"auth", b"{}"], "auth was done"),
+        ([b"nonsense"], "unknown nonsense"),
+    ],
+)
+def test_a_known_command_that_is_used_wrongly_is_not_called_unknown(
+    words: list[bytes], told: str
+) -> None:
+    desk = Desk()
+    [answer] = desk.say(desk.auth(1), *words)
+    assert str(answer).startswith(f"Status(-command error: {told}")

@@ -343,6 +343,8 @@ class Broker:
         if now >= self._sweep_at:
             self._sweep_at = now + self.policy.heartbeat
             self.core.sweep()
+            for peer in self.federation.peers.values():
+                peer.forget_ended(now)
             self._away = {key: one for key, one in self._away.items() if one.outstanding}
 
     def _beat(self, now: float) -> None:
