@@ -304,5 +304,5 @@ def test_a_peer_that_takes_and_never_answers_is_not_kept_account_of_for_ever() -
     for _ in range(40):
         mesh.publish(b"n", echo=10)
         mesh.pass_time(2.0)
-    assert client.sent == []
+    assert not any(b"late" in image for image in client.sent)
     assert peer.held == {}

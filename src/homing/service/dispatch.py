@@ -35,6 +35,8 @@ LONG_HEAD: Final = 9
 """Bytes of a long frame's flags and size: a body of exactly the limit is within it."""
 LINE_OF_REPOSTS: Final = 2
 """What may wait for each worker here and still let a repost in line: a few quick answers (ADR 0017)."""
+TIME_IN_LINE: Final = 0.25
+"""Seconds that a repost may stand in line: its turn should have come ten times over (ADR 0017)."""
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
 """What a peer may say of a repost that another place could still serve."""
 
@@ -162,6 +164,8 @@ class DispatchCore(Handing):
             and not self.federation.knows(service.name)
         ):
             pending.due = min(pending.deadline, now + policy.absent_grace)
+        if pending.asker.origin:
+            pending.due = min(pending.deadline, now + TIME_IN_LINE)
         service.put(pending)
         self.waiting_bytes = waiting_bytes
         if service.waiting == 1:
@@ -344,6 +348,8 @@ class DispatchCore(Handing):
             self._expire(pending, b"timeout after %.1f s" % (now - pending.accepted), now)
         elif pending.state == WAITING and not self.served(pending.service):
             self._expire(pending, b"no-service", now)
+        elif pending.state == WAITING and pending.asker.origin:
+            self._expire(pending, b"queue-full no idle worker", now)
         else:
             pending.due = pending.deadline
             self.deadlines.add(pending)
