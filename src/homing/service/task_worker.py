@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 
 from homing.backoff import Backoff
-from homing.errors import Denied, HomingError, RemoteProtocolError, Refused, Unavailable
+from homing.errors import Denied, HomingError, Refused, RemoteProtocolError, Unavailable
 from homing.service.lifeline import Lifeline
 from homing.wire import tasks
 from homing.wire.frames import frame, head
