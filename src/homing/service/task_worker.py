@@ -97,7 +97,7 @@ class TaskWorker:
                 except HomingError as error:
                     tried[endpoint] = error
             else:
-                told = "; ".join(f"{endpoint}: {e or e.code}" for endpoint, e in tried.items())
+                told = "; ".join(f"{endpoint}: {str(e) or e.code}" for endpoint, e in tried.items())
                 if all(isinstance(error, Denied) for error in tried.values()):
                     raise Denied(told)
                 raise Unavailable(f"no broker answers: {told}")
