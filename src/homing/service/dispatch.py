@@ -229,6 +229,15 @@ class DispatchCore(Handing):
         for service in touched:
             self.pump(service, now)
 
+    def overlong(self, worker: Worker, now: float) -> None:
+        """Its answer is past the limits, as the next worker's would be: the one it had is refused.
+
+        Of several nobody knows which it was.
+        """
+        held = [p for p in worker.held.values() if p.state == HELD and p.holder is worker]
+        if len(held) == 1:
+            self.refuse(held[0], b"too-large its answer", now)
+
     def _retry(self, pending: Pending, holder: Holder, now: float) -> None:
         policy = pending.service.policy
         told = pending.partials and pending.streams

@@ -138,6 +138,11 @@ class Broker:
             for message in messages:
                 self.receive(link, message, now)
 
+    def overlong(self, link: Link, now: float) -> None:
+        """A peer sent more than it may: if it is a worker, what it was asked for has no answer."""
+        if isinstance(link.state, Worker):
+            self.core.overlong(link.state, now)
+
     def closed(self, link: Link, now: float) -> None:
         """A peer is gone."""
         self._watchers.pop(link, None)
