@@ -46,6 +46,16 @@ def test_a_body_of_exactly_the_limit_is_within_it() -> None:
     assert client.take_frames()[0][4].startswith(b"too-large")
 
 
+def test_the_heads_of_several_frames_do_not_count() -> None:
+    stage = Stage(BrokerPolicy(max_body=1 << 16))
+    worker, client = stage.worker(b"echo", credit=2), stage.client()
+    halves = [b"x" * (1 << 15)] * 2
+    stage.send(client, b"", b"MDPC0X", b"echo", *halves)
+    assert len(worker.take()) == 1
+    stage.send(client, b"", b"MDPC0X", b"echo", *halves, b"x")
+    assert client.take_frames()[0][4].startswith(b"too-large")
+
+
 def test_an_answer_past_the_limits_ends_its_request_and_not_one_worker_after_the_other() -> None:
     context: zmq.Context[Any] = zmq.Context()
     with fabric("service.max_message=64KiB") as here:

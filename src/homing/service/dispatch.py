@@ -22,6 +22,7 @@ from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
 from homing.service.worker_pool import Worker
+from homing.wire.frames import unpack
 from homing.wire.mdp_fields import chained
 from homing.wire.mdp_messages import Kind, Options
 
@@ -76,7 +77,7 @@ class DispatchCore(Handing):
         if options is not None:
             self._wish(pending, options, now)
         if (
-            pending.size > self._max_body
+            (pending.size > self._max_body and self._is_too_large(data))
             or asker.outstanding >= self._max_client_requests
             or self.draining
         ):
@@ -118,11 +119,15 @@ class DispatchCore(Handing):
         if options.timeout_ms:
             pending.deadline = pending.due = now + options.timeout_ms / 1000
 
+    def _is_too_large(self, data: bytes) -> bool:
+        """What several frames hold together, without their heads."""
+        return sum(map(len, unpack(data))) > self.policy.max_body
+
     def _turn_away(self, pending: Pending, now: float) -> None:
         policy = self.policy
         if self.draining:
             self.turn_away(pending, b"shutting-down", now)
-        elif pending.size > self._max_body:
+        elif pending.size > self._max_body and self._is_too_large(pending.data):
             self.turn_away(pending, b"too-large over %d bytes" % policy.max_body, now)
         else:
             self.turn_away(pending, b"queue-full of this client", now)
