@@ -112,6 +112,18 @@ def test_a_durable_client_may_ask_to_be_disconnected_when_it_is_slow() -> None:
     assert desk.ids(desk.auth_resumed(1)) == list(range(13))  # a policy for connections
 
 
+def test_a_full_session_disconnects_too_where_that_was_asked_for() -> None:
+    desk = Desk(limits=Limits(owed_count=3))
+    slow = desk.subscribed(1, **DURABLE, slow="disconnect")
+    for number in range(3):  # all under way
+        desk.push(number, 1)
+    desk.settle()
+    slow.backlog = MAX_BACKLOG + 1
+    desk.push(3, 1)
+    desk.settle()
+    assert slow.reason == "slow consumer"
+
+
 def test_nobody_is_disconnected_for_a_replay_that_takes_long() -> None:
     desk = Desk(limits=Limits(buffer=10_000))
     away = desk.subscribed(1, **DURABLE, slow="disconnect")

@@ -145,6 +145,7 @@ class Delivery:
         for (client,) in each_id(storing.clients):
             session = self._connector.durable.get(client)
             if session is not None:
+                drops = self.tally.drops
                 self._owe(session, storing.shared, now, storing.moved)
                 if session.move is not None:
                     self._connector.moves.forward(session)
@@ -157,7 +158,7 @@ class Delivery:
                 else:
                     self.pump(session, now)
                 if session.policy != "spill":
-                    self._judge(session, now)
+                    self._judge(session, self.tally.drops > drops, now)
         storing.shared.forget_images()
         if sent:
             self._delivered(identity, b"".join(sent), now)
@@ -231,13 +232,17 @@ class Delivery:
         self._owe(session, shared, now)
         self._watch(session, now)
 
-    def _judge(self, session: Session, now: float) -> None:
+    def _judge(self, session: Session, full: bool, now: float) -> None:
         """A durable client that asked for something else than to be spilled for, and does not keep up.
+
+        `full`: something had to go for what has just come.
 
         As long as it is sent a replay nobody judges it: each would end before the next began.
         """
         link, most = session.link, session.store.limits.buffer
-        if link is None or link.backlog <= MAX_BACKLOG or session.again or _unsent(session) <= most:
+        if link is None or link.backlog <= MAX_BACKLOG or session.again:
+            return
+        if not full and _unsent(session) <= most:
             return
         if session.policy == "disconnect":  # it is owed what waits as before
             self._connector.doorway.dismiss(link, "slow consumer", now)
