@@ -117,6 +117,11 @@ def test_a_file_that_is_not_there_and_a_directory(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
+def test_a_mistake_is_told_of_the_flag_that_was_typed() -> None:
+    with pytest.raises(ConfigError, match=r"^--drain: node\.drain_timeout: expected a duration"):
+        load(Path("/dev/null"), flags={"node.drain_timeout": "x"}, environment={})
+
+
 def test_port_offset_moves_the_endpoints_nobody_set() -> None:
     config = _load(flags={"node.port_offset": 100, "service.localfe": "tcp://0.0.0.0:5555"})
     assert config.service.localfe == "tcp://0.0.0.0:5555"

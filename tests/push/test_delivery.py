@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from homing.push.sessions import MAX_BACKLOG, OLD_SECONDS, UNASKED, Limits, Sess
 from homing.testing import EPOCH
 from homing.wire import relay
 from homing.wire.pushed import Gap, Push
+from homing.wire.session import command
 from tests.push.desk import Desk, client_id, message_id
 
 DURABLE = {"ack": True, "resume": True}
@@ -93,6 +95,88 @@ def test_all_sessions_together_keep_so_much_and_the_heaviest_pays_with_a_gap() -
     got = [int(one.attrs["n"]) for one in rest if isinstance(one, Push)]
     assert got == list(range(gap.dropped + 1, 100))
     assert desk.ids(desk.auth_resumed(2)) == [0]
+
+
+def test_a_durable_client_may_ask_to_be_disconnected_when_it_is_slow() -> None:
+    desk = Desk(limits=Limits(buffer=10_000))
+    slow = desk.subscribed(1, **DURABLE, slow="disconnect")
+    slow.backlog = MAX_BACKLOG + 1
+    for number in range(10):
+        desk.push(number, 1, payload=b"x" * 990)
+    desk.settle()
+    assert desk.connector.sessions[client_id(1)].link is slow
+    for number in range(10, 13):
+        desk.push(number, 1, payload=b"x" * 990)
+    desk.settle()
+    assert slow.reason == "slow consumer"
+    assert desk.ids(desk.auth_resumed(1)) == list(range(13))  # a policy for connections
+
+
+def test_a_full_session_disconnects_too_where_that_was_asked_for() -> None:
+    desk = Desk(limits=Limits(owed_count=3))
+    slow = desk.subscribed(1, **DURABLE, slow="disconnect")
+    for number in range(3):  # all under way
+        desk.push(number, 1)
+    desk.settle()
+    slow.backlog = MAX_BACKLOG + 1
+    desk.push(3, 1)
+    desk.settle()
+    assert slow.reason == "slow consumer"
+
+
+def test_nobody_is_disconnected_for_a_replay_that_takes_long() -> None:
+    desk = Desk(limits=Limits(buffer=10_000))
+    away = desk.subscribed(1, **DURABLE, slow="disconnect")
+    desk.connector.closed(away, desk.now)
+    for number in range(20):
+        desk.push(number, 1, payload=b"x" * 990)
+    desk.settle()
+    back = desk.visit()
+    back.backlog = MAX_BACKLOG + 1
+    words = desk.credentials(1, **DURABLE, slow="disconnect")
+    desk.connector.receive(back, command([b"auth", words]), desk.now)
+    desk.grant()
+    desk.push(20, 1, payload=b"x" * 990)
+    desk.settle()
+    assert back.reason is None
+
+
+def test_a_durable_client_may_ask_for_its_oldest_to_be_dropped() -> None:
+    desk = Desk(limits=Limits(buffer=10_000))
+    slow = desk.subscribed(1, **DURABLE, slow="drop-oldest")
+    slow.backlog = MAX_BACKLOG + 1
+    for number in range(25):
+        desk.push(number, 1, payload=b"x" * 990)
+    desk.settle()
+    slow.backlog = 0
+    desk.wake(desk.now + 0.1)
+    gap, *rest = desk.heard(slow)
+    assert isinstance(gap, Gap)
+    assert gap.dropped >= 15
+    kept = [int(one.attrs["n"]) for one in rest if isinstance(one, Push)]
+    assert kept == list(range(gap.dropped, 25))
+    dropped = [one for one in desk.port.events if isinstance(one, Dropped)]
+    assert [one.id for one in dropped] == [message_id(number) for number in range(gap.dropped)]
+
+
+@pytest.mark.parametrize(
+    "attributes", [b"", b"{", b"[1]", b'{"n":1},"id":"forged"', b'{"n":"\xff"}']
+)
+def test_attributes_that_are_none_reach_nobody_and_are_told_as_dropped(attributes: bytes) -> None:
+    desk = Desk()
+    plain, durable = desk.subscribed(1), desk.subscribed(2, **DURABLE)
+    desk.say(durable, b"subn", b"other", b"n", b'{"use": 2}')
+    listed = client_id(1) + client_id(2)
+    push = relay.Push(message_id(1), b"p", listed, attributes)
+    desk.dispatcher.take()
+    desk.connector.receive(desk.dispatcher, push.encode(), desk.now)
+    desk.settle()
+    assert desk.ids(plain) == desk.ids(durable) == []
+    [dropped] = [one for one in desk.port.events if isinstance(one, Dropped)]
+    assert (dropped.clients, dropped.reason) == (listed, b"malformed")
+    desk.push(2, 1, 2)
+    desk.settle()
+    assert desk.ids(plain) == desk.ids(durable) == [2]
 
 
 def test_limits_of_one_session_are_settings() -> None:

@@ -88,3 +88,19 @@ def test_a_connection_is_one_clients() -> None:
     assert str(desk.say(link, b"auth", b"{}")[0]).startswith("Status(-command error: authenticated")
     assert link.reason is None, "it stays"
     assert link.state.session is session
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([b"subn"], "subn takes"),
+        ([b"unsub", b"a", b"b"], "unsub takes"),
+        ([b"nonsense"], "unknown nonsense"),
+    ],
+)
+def test_a_known_command_that_is_used_wrongly_is_not_called_unknown(
+    words: list[bytes], told: str
+) -> None:
+    desk = Desk()
+    [answer] = desk.say(desk.auth(1), *words)
+    assert str(answer).startswith(f"Status(-command error: {told}")

@@ -235,6 +235,23 @@ def test_a_full_disk_refuses() -> None:
     assert accepted == publish.Accepted(message_id(2), 0)
 
 
+def test_what_a_full_disk_has_in_hand_is_refused_in_time_and_not_undone() -> None:
+    desk = Desk()
+    desk.send(1)  # taken, and then the disk takes nothing more
+    desk.matcher.intake.beat(5.0)
+    assert desk.answers() == []
+    desk.matcher.intake.beat(10.0)
+    [refused] = desk.answers()
+    assert isinstance(refused, publish.Refusal)
+    assert (refused.message_id, refused.reason.split()[0]) == (message_id(1), "queue-full")
+    desk.matcher.intake.beat(12.0)
+    assert desk.answers() == []
+    desk.send(1)  # as it was told to
+    desk.sync_journal()
+    assert desk.answers() == [publish.Accepted(message_id(1), 0)]
+    assert len([e for e in desk.port.events if isinstance(e, PublicationAccepted)]) == 1
+
+
 def test_publishers_need_a_token_where_there_is_one() -> None:
     desk = Desk(tokens=(b"one", b"two"))
     desk.send(1)

@@ -10,6 +10,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,7 @@ from homing import sync
 from homing.errors import RequestTimeout
 from homing.node.limits import raise_file_limit
 from homing.testing import Fabric, fabric
+from homing.testing.fabric import _TOKEN_KEY as TOKEN_KEY
 from homing.wire.pushed import Push
 
 pytestmark = pytest.mark.slow
@@ -157,6 +159,30 @@ def test_subscribers_come_over_tls_and_only_so(tmp_path: Path) -> None:
         asyncio.run(main(here, port))
         with connect(f"wss://localhost:{port}/ws", ssl=trusting) as page:
             assert ask(page, **auth(here, client))["ok"]
+
+
+@pytest.mark.parametrize("how", ["--ca", "settings"])
+def test_the_command_subscribes_over_tls(tmp_path: Path, how: str) -> None:
+    key, cert = certificate(tmp_path)
+    settings = (f"security.tls_cert={cert}", f"security.tls_key={key}")
+    key_file = tmp_path / "data" / "token.key"
+    key_file.parent.mkdir()
+    key_file.write_text(TOKEN_KEY)
+    with running(*settings) as (here, port), sync.Publisher(here.publishers) as publisher:
+        words = [sys.executable, "-m", "homing.cli", "subscribe", "n >= 0", "--count", "1"]
+        words += ["--connector", f"127.0.0.1:{port}", "--data", str(key_file.parent)]
+        more = [f"--set={one}" for one in settings] if how == "settings" else ["--ca", str(cert)]
+        subscriber = subprocess.Popen([*words, *more], stdout=subprocess.PIPE)
+        try:
+            end = time.monotonic() + 60
+            while not publisher.publish({"n": 1}, b"over TLS"):
+                assert subscriber.poll() is None
+                assert time.monotonic() < end, "it never subscribed"
+            told, _ = subscriber.communicate(timeout=60)
+        finally:
+            subscriber.kill()
+            subscriber.wait()
+    assert json.loads(told)["payload"] == "over TLS"
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's package chromium")

@@ -113,6 +113,15 @@ def test_a_field_without_meaning_is_refused(field: str | bytes) -> None:
         parse_field(field)
 
 
+@pytest.mark.parametrize("value", ["null", "{}", "[1]"])
+def test_what_is_no_value_is_told_what_values_are(value: str) -> None:
+    wanted = "must be a number, a string, true or false, not"
+    with pytest.raises(SubscriptionError, match=f"`a` {wanted}"):
+        parse_attributes(f'{{"a": {value}}}')
+    with pytest.raises(SubscriptionError, match=f"`ne` {wanted}"):
+        parse_field(f'{{"use": 3, "extra": {{"ne": {value}}}}}')
+
+
 @pytest.mark.parametrize(
     "field",
     [

@@ -181,6 +181,19 @@ def test_reposts_that_flow_wait_a_little() -> None:
     assert far.broker.core.live == 0
 
 
+def test_reposts_in_line_go_back_when_the_workers_take_long_after_all() -> None:
+    far = Far(workers=2).flowing()
+    far.repost(2)
+    assert far.said() == []
+    far.pass_time(1.0)
+    assert reasons(far.said()) == [b"queue-full no idle worker"] * 2
+    for worker in far.workers:  # who has been handed one keeps it
+        far.send(worker, b"", b"MDPW0X", b"\x04")
+        far.answer(worker, b"done")
+    assert len(far.said()) == 2
+    assert far.broker.core.live == 0
+
+
 def test_reposts_that_do_not_flow_go_back() -> None:
     far = Far().flowing()
     far.now += 0.2

@@ -288,3 +288,21 @@ def test_two_requests_of_one_client_are_told_apart_at_a_peer() -> None:
     assert second.address != first.address
     mesh.tell(mesh.cloud[b"n"], PeerAnswer(Kind.FINAL, second.address, b"echo", pack([b"two"])))
     assert mdp.read_to_client(client.take()[0]) == Report(D0X, Kind.FINAL, b"echo", pack([b"two"]))
+
+
+def test_a_peer_that_takes_and_never_answers_is_not_kept_account_of_for_ever() -> None:
+    mesh = Mesh(BrokerPolicy(default=ServicePolicy(timeout=5.0)))
+    client, peer = mesh.client(b"alice"), mesh.broker.federation.peers[b"n"]
+    for _ in range(20):
+        mesh.publish(b"n", echo=10)
+        mesh.ask(client)
+        mesh.pass_time(2.0)
+    [late, *_] = mesh.reposted(b"n")
+    assert 10 < len(peer.held) <= 20, "late answers are told by what is kept"
+    client.take()
+    mesh.tell(mesh.cloud[b"n"], PeerAnswer(Kind.FINAL, late.address, b"echo", pack([b"late"])))
+    for _ in range(40):
+        mesh.publish(b"n", echo=10)
+        mesh.pass_time(2.0)
+    assert not any(b"late" in image for image in client.sent)
+    assert peer.held == {}

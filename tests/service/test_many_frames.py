@@ -48,3 +48,55 @@ def test_a_body_of_exactly_the_limit_is_within_it() -> None:
     assert len(worker.take()) == 1
     stage.ask(client, body=b"x" * (1 << 16) + b"x")
     assert client.take_frames()[0][4].startswith(b"too-large")
+
+
+def test_the_heads_of_several_frames_do_not_count() -> None:
+    stage = Stage(BrokerPolicy(max_body=1 << 16))
+    worker, client = stage.worker(b"echo", credit=2), stage.client()
+    halves = [b"x" * (1 << 15)] * 2
+    stage.send(client, b"", b"MDPC0X", b"echo", *halves)
+    assert len(worker.take()) == 1
+    stage.send(client, b"", b"MDPC0X", b"echo", *halves, b"x")
+    assert client.take_frames()[0][4].startswith(b"too-large")
+
+
+def test_an_answer_past_the_limits_ends_its_request_and_not_one_worker_after_the_other() -> None:
+    context: zmq.Context[Any] = zmq.Context()
+    with fabric("service.max_message=64KiB") as here:
+        answers: list[list[bytes]] = [[b"x" * (1 << 20)], [b"."] * MAX_FRAMES]
+        for number, answer in enumerate(answers):
+            workers = [context.socket(zmq.DEALER) for _ in range(2)]
+            for worker in workers:
+                worker.connect(here.workers)
+                worker.send_multipart([b"", b"MDPW0X", b"\x01", b"long%d" % number])
+            client = context.socket(zmq.DEALER)
+            client.connect(here.clients)
+            client.send_multipart([b"", b"MDPC0X", b"long%d" % number, b"go"])
+            asked = 0
+            while not client.poll(20):
+                for worker in workers:
+                    while worker.poll(0):
+                        _, _, command, *rest = worker.recv_multipart()
+                        if command == b"\x02":
+                            asked += 1
+                            service, address = rest[0], rest[1]
+                            head = [b"", b"MDPW0X", b"\x07", address, b"", service]
+                            worker.send_multipart([*head, *answer])
+            assert client.recv_multipart()[2:] == [
+                b"\x03",
+                b"long%d" % number,
+                b"too-large its answer",
+            ]
+            assert asked == 1
+    context.destroy(linger=0)
+
+
+def test_of_several_requests_that_a_worker_had_none_is_blamed_for_a_long_answer() -> None:
+    stage = Stage()
+    worker, client = stage.worker(b"echo", credit=2), stage.client()
+    stage.ask(client, body=b"1")
+    stage.ask(client, body=b"2")
+    stage.broker.overlong(worker, stage.now)
+    stage.broker.closed(worker, stage.now)
+    assert client.sent == []
+    assert len(stage.worker(b"echo", credit=2).take()) == 2

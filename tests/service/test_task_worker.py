@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import zmq
 
-from homing.errors import Unavailable
+from homing.errors import Denied, Unavailable
 from homing.service.task_worker import TaskWorker
 from homing.wire import tasks
 from tests.service.processes import Process, processes
@@ -148,6 +148,19 @@ def test_a_broker_that_sends_us_away_is_not_asked_without_pause() -> None:
             return fake.connections
 
     assert 2 <= asyncio.run(scenario()) <= 12
+
+
+def test_a_worker_that_may_not_serve_ends_as_denied() -> None:
+    def react(images: list[bytes]) -> list[bytes]:
+        return [tasks.write(tasks.Error("denied", "this user may not serve it")) for _ in images]
+
+    async def scenario() -> None:
+        async with FakeBroker(react).listening() as fake:
+            worker = TaskWorker(fake.endpoint, "echo", reverse, connect_timeout=5.0)
+            with pytest.raises(Denied, match="may not serve it"):
+                await worker.run()
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.slow

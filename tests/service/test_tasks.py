@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from homing.service.access import Access
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.testing import RecordingLink
 from homing.wire import mdp, tasks
@@ -189,3 +190,14 @@ def told_last(link: RecordingLink) -> tasks.Task:
     _, message = tasks.read(link.sent[-1])
     assert isinstance(message, tasks.Task)
     return message
+
+
+def test_a_worker_that_may_not_serve_is_told_so_at_once() -> None:
+    stage = Stage(access=Access(workers={"wes": ["echo"]}))
+    link = stage.link("taskbe", user="wes")
+    tell(stage, link, tasks.Connect("other"))
+    assert told(link, tasks.Error).code == "denied"
+    tell(stage, link, tasks.Ping(1))
+    told(link, tasks.Disconnect)
+    tell(stage, link, tasks.Connect("echo"))
+    told(link, tasks.Config)

@@ -1,7 +1,8 @@
 """Subscribe: print the publications that a filter asks for, one JSON object a line.
 
 The token comes from the authority, or is made here from the token key where this machine has
-it. Ends after --count publications, or with Ctrl-C.
+it. Ends after --count publications, or with Ctrl-C. TLS is spoken where --ca is named, or the
+settings are those of a connector with a certificate.
 
 Examples:
   homing subscribe 'price in 10..20 and city = "Paris"'
@@ -37,6 +38,9 @@ async def subscribe(
     connector: Annotated[tuple[str, ...], Parameter(help="HOST:PORT of a connector")] = (),
     authority: Annotated[str | None, Parameter(help="http://HOST:PORT to ask for a token")] = None,
     api_key: Annotated[str, Parameter(help="for the authority")] = "",
+    ca: Annotated[
+        Path | None, Parameter(help="TLS: PEM of who signed the connector's name")
+    ] = None,
     port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     data: Annotated[str | None, Parameter(help="where the connector keeps token.key")] = None,
     flags: ConfigFlags = NO_FLAGS,
@@ -56,6 +60,7 @@ async def subscribe(
     else:
         connector = connector or (config.push.subscribers,)
         given = {"credentials": _from_key(config, identity)}
+    given["tls"] = _tls(ca, config)
     async with Subscriber(identity, *connector, durable=durable, **given) as source:
         await source.subscribe(filter)
         left = count
@@ -65,6 +70,20 @@ async def subscribe(
             if left == 0:
                 break
     return 0
+
+
+def _tls(ca: Path | None, config: Any) -> Any:
+    """TLS as --ca says; or where our own connector has a certificate: it is that one, by any name."""
+    import ssl
+
+    own = config.security.tls_cert
+    if ca is None and not own:
+        return None
+    context = ssl.create_default_context(cafile=ca or own)
+    if ca is None:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.check_hostname = False
+    return context
 
 
 def _from_key(config: Any, identity: str) -> Callable[[], tuple[int, str]]:

@@ -356,7 +356,9 @@ class Security(Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         text("who may ask the authority for tokens; empty: anyone who can reach it", secret=True),
     ] = ()
-    tls_cert: Annotated[str, text("PEM certificate chain for the push plane; empty: no TLS")] = ""
+    tls_cert: Annotated[
+        str, text("PEM certificate chain for subscribers' connections; empty: no TLS")
+    ] = ""
     tls_key: Annotated[str, text("PEM private key of tls_cert")] = ""
 
 

@@ -19,6 +19,12 @@ from homing.errors import ConfigError
 # HOMING_* variables that are no settings: the file to read, and what the tools go by.
 OTHER_VARIABLES = ("HOMING_CONFIG", "HOMING_DEBUG", "HOMING_CI")
 OTHER_PREFIXES = ("HOMING_TEST_", "HOMING_BENCH_")
+# Flags that are not called as their settings are.
+FLAGS = {
+    "node.drain_timeout": "--drain",
+    "service.peers": "--peer",
+    "cluster.members": "--join",
+}
 
 
 class Given(NamedTuple):
@@ -71,7 +77,8 @@ def from_flags(
     """Flags that were given (not None), then every `--set section.key=value`."""
     for name, value in flags.items():
         if value is not None:
-            yield Given(name, value, f"--{name.partition('.')[2].replace('_', '-')}")
+            named = f"--{name.partition('.')[2].replace('_', '-')}"
+            yield Given(name, value, FLAGS.get(name, named))
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if equals:

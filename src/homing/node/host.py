@@ -66,6 +66,15 @@ class Draining(Protocol):
         ...
 
 
+@runtime_checkable
+class Measuring(Protocol):
+    """A role that wants to know of messages past the limits before their link is gone."""
+
+    def overlong(self, link: Link, now: float) -> None:
+        """A message of this link was too long; `closed` follows."""
+        ...
+
+
 class Host:
     """A homing.ports.Port on an asyncio loop."""
 
@@ -242,6 +251,11 @@ class Host:
         except Exception:
             _log.exception("%r broke the role as it opened; it is closed", link)
             link.lose("internal error")
+
+    def overlong(self, link: StreamLink) -> None:
+        """A link that the role knows brought more than it may, and is about to be closed."""
+        if isinstance(self.role, Measuring):
+            self._call(self.role.overlong, link)
 
     def closed(self, link: StreamLink) -> None:
         """A link that the role knew is gone."""

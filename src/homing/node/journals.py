@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from pathlib import Path
 
@@ -17,13 +18,23 @@ from homing.node.sealer import Sealer
 
 CHECKPOINT = "checkpoint"
 """A role's state, beside its segments."""
+LONG_NAME = 200
+"""Characters of a broker's name that are spelled out: a directory's name has 255 at most."""
 
 _log = logging.getLogger("homing.node")
 
 
 def journal_directory(config: Config, role: str, name: str) -> Path:
     """Where a node's journal lies."""
-    return Path(config.node.data) / config.journal.directory / f"{role}-{name}"
+    return Path(config.node.data) / config.journal.directory / f"{role}-{_spelled(name)}"
+
+
+def _spelled(name: str) -> str:
+    """A name as one step of a path: brokers may be called `a/b`, or be named at length."""
+    spelled = name.replace("%", "%25").replace("/", "%2F")
+    if len(spelled) <= LONG_NAME:
+        return spelled
+    return f"{spelled[:LONG_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def start_journal(

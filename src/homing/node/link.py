@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from homing.errors import HomingError
+from homing.errors import HomingError, TooLargeOnWire
 from homing.ports import Link
 
 if TYPE_CHECKING:
@@ -341,6 +341,8 @@ class StreamLink(Link):
         _log.info("%s: %s", self, error)
         if self.over:
             return
+        if self.open and isinstance(error, TooLargeOnWire):
+            self._host.overlong(self)
         self._end(str(error))
         last_words = self.codec.take()
         if last_words and not self._transport.is_closing():

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
-from homing.errors import DiskFull
+from homing.errors import DiskFull, SubscriptionError
 from homing.ids import ID_BYTES
 from homing.journal.events import Delivered, DeliveryQueued, Dropped, Redelivered
 from homing.ports import Link
@@ -19,7 +19,8 @@ from homing.push.cohorts import Cohorts, Together
 from homing.push.outbox import Turnstile
 from homing.push.places import each_id
 from homing.push.recent import Recent
-from homing.push.sessions import DEFAULT, Session, Shared
+from homing.push.sessions import DEFAULT, MAX_BACKLOG, Session, Shared
+from homing.push.subscription import parse_attributes
 from homing.wire import relay
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ class Delivery:
             link.send(relay.Nak(identity, "gone there is no such session here").encode())
             return
         fresh = self.recent.fresh(identity, push.clients)
+        if fresh and not _readable(push.attributes):  # nobody could deliver it, ever
+            self.drop(identity, fresh, b"malformed", now)
+            self.recent.add(identity, fresh)
+            fresh = b""
         try:
             storing = self._store(push, fresh, now) if durable and fresh else None
         except DiskFull as error:
@@ -140,6 +145,7 @@ class Delivery:
         for (client,) in each_id(storing.clients):
             session = self._connector.durable.get(client)
             if session is not None:
+                drops = self.tally.drops
                 self._owe(session, storing.shared, now, storing.moved)
                 if session.move is not None:
                     self._connector.moves.forward(session)
@@ -151,6 +157,8 @@ class Delivery:
                     self._watch(session, now)
                 else:
                     self.pump(session, now)
+                if session.policy != "spill":
+                    self._judge(session, self.tally.drops > drops, now)
         storing.shared.forget_images()
         if sent:
             self._delivered(identity, b"".join(sent), now)
@@ -224,6 +232,24 @@ class Delivery:
         self._owe(session, shared, now)
         self._watch(session, now)
 
+    def _judge(self, session: Session, full: bool, now: float) -> None:
+        """A durable client that asked for something else than to be spilled for, and does not keep up.
+
+        `full`: something had to go for what has just come.
+
+        As long as it is sent a replay nobody judges it: each would end before the next began.
+        """
+        link, most = session.link, session.store.limits.buffer
+        if link is None or link.backlog <= MAX_BACKLOG or session.again:
+            return
+        if not full and _unsent(session) <= most:
+            return
+        if session.policy == "disconnect":  # it is owed what waits as before
+            self._connector.doorway.dismiss(link, "slow consumer", now)
+            return
+        for gone in session.lighten(_unsent(session) - most):
+            self.drop(gone, session.client, b"slow", now)
+
     def _owe(self, session: Session, shared: Shared, now: float, moved: bool = False) -> None:
         for gone in session.owe(shared, moved):
             self.drop(gone, session.client, b"queue-full", now)
@@ -282,6 +308,15 @@ def _send(image: bytes, clients: bytes, sessions: Mapping[bytes, Session]) -> li
         else:
             others.append(client)
     return others
+
+
+def _readable(attributes: bytes) -> bool:
+    """Whether these are attributes: as they are they become part of what clients read."""
+    try:
+        parse_attributes(attributes)
+    except SubscriptionError:
+        return False
+    return True
 
 
 def _without(clients: bytes, others: set[bytes]) -> bytes:

@@ -94,6 +94,11 @@ _UNSAFE: Final = status(
     f"command error: queue-full not on disk after {STORE_SECONDS:g} s, holds once it is: ask again",
 )
 
+_USAGE: Final = {
+    b"subn": "subn takes a subscription's name, then names and fields",
+    b"unsub": "unsub takes one subscription's name, or none",
+}
+
 # The answers due to nearly everybody, shared: an empty list of one's own takes 56 bytes.
 _NONE_DUE: Final[list[Answer]] = []
 
@@ -200,7 +205,8 @@ class Doorway:
             name = check_name(parts[1].decode()) if len(parts) == 2 else DEFAULT[0]
             self._unsubscribe(visitor, session, name, now)
         else:
-            raise Malformed(f"unknown {verb[:40].decode('utf-8', 'replace')}")
+            usage = _USAGE.get(verb)
+            raise Malformed(usage or f"unknown {verb[:40].decode('utf-8', 'replace')}")
 
     def _subscribe(
         self, visitor: Visitor, session: Session, name: str, fields: Fields, now: float

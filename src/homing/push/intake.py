@@ -57,6 +57,8 @@ MAX_OWED_BYTES: Final = 512 << 20
 """The same in bytes, for large payloads."""
 HAND_ON_SECONDS: Final = 1.0
 """How long an ack waits for connectors: longer than they take, shorter than publishers mind."""
+STORE_SECONDS: Final = 10.0
+"""How long the disk may take before a publisher is told that it does: as long as for a subscription."""
 ACKS: Final = "acks"
 
 
@@ -131,6 +133,20 @@ class Intake:
             if now - publisher.heard > SILENCE:
                 self._matcher.hang_up(link, "silent for too long", now)
         self.balance.beat(now)
+        self._tell_of_the_disk(now)
+
+    def _tell_of_the_disk(self, now: float) -> None:
+        """Refuse what the disk has not taken for long: its publisher would wait for ever.
+
+        It is not undone: the journal still has it in hand, and who sends it again waits for that.
+        """
+        for _, taken in self._unsynced:
+            if now - taken.at < STORE_SECONDS:
+                return
+            links, taken.links = taken.links, []
+            late = "queue-full not on the matcher's disk yet: it may be sent again, with this id"
+            for link in links:
+                link.send(publish.Refusal(taken.publication.message_id, late).encode())
 
     def receive(self, link: Link, message: bytes, now: float) -> None:
         publisher: Publisher | None = link.state

@@ -116,7 +116,7 @@ def check_attributes(attributes: object) -> Attributes:
             if len(value) > MAX_STRING:
                 raise SubscriptionError(f"`{name}` is longer than {MAX_STRING} characters")
         elif kind is not bool:
-            check_number(value, name)
+            check_value(value, name)
     return attributes
 
 
@@ -152,6 +152,9 @@ def check_value(value: object, name: str) -> Value:
         return value
     if isinstance(value, bool):
         return value
+    if not isinstance(value, int | float):
+        wanted = "a number, a string, true or false"
+        raise SubscriptionError(f"`{name}` must be {wanted}, not {_shown(value)}")
     return check_number(value, name)
 
 

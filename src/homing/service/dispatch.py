@@ -22,6 +22,7 @@ from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
 from homing.service.worker_pool import Worker
+from homing.wire.frames import unpack
 from homing.wire.mdp_fields import chained
 from homing.wire.mdp_messages import Kind, Options
 
@@ -35,6 +36,8 @@ LONG_HEAD: Final = 9
 """Bytes of a long frame's flags and size: a body of exactly the limit is within it."""
 LINE_OF_REPOSTS: Final = 2
 """What may wait for each worker here and still let a repost in line: a few quick answers (ADR 0017)."""
+TIME_IN_LINE: Final = 0.25
+"""Seconds that a repost may stand in line: its turn should have come ten times over (ADR 0017)."""
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
 """What a peer may say of a repost that another place could still serve."""
 
@@ -74,7 +77,7 @@ class DispatchCore(Handing):
         if options is not None:
             self._wish(pending, options, now)
         if (
-            pending.size > self._max_body
+            (pending.size > self._max_body and self._is_too_large(data))
             or asker.outstanding >= self._max_client_requests
             or self.draining
         ):
@@ -111,11 +114,15 @@ class DispatchCore(Handing):
         if options.timeout_ms:
             pending.deadline = pending.due = now + options.timeout_ms / 1000
 
+    def _is_too_large(self, data: bytes) -> bool:
+        """What several frames hold together, without their heads."""
+        return sum(map(len, unpack(data))) > self.policy.max_body
+
     def _turn_away(self, pending: Pending, now: float) -> None:
         policy = self.policy
         if self.draining:
             self.turn_away(pending, b"shutting-down", now)
-        elif pending.size > self._max_body:
+        elif pending.size > self._max_body and self._is_too_large(pending.data):
             self.turn_away(pending, b"too-large over %d bytes" % policy.max_body, now)
         else:
             self.turn_away(pending, b"queue-full of this client", now)
@@ -160,6 +167,8 @@ class DispatchCore(Handing):
             and not self.federation.knows(service.name)
         ):
             pending.due = min(pending.deadline, now + policy.absent_grace)
+        if pending.asker.origin:
+            pending.due = min(pending.deadline, now + TIME_IN_LINE)
         service.put(pending)
         self.waiting_bytes = waiting_bytes
         if service.waiting == 1:
@@ -220,6 +229,15 @@ class DispatchCore(Handing):
                 touched[pending.service] = None
         for service in touched:
             self.pump(service, now)
+
+    def overlong(self, worker: Worker, now: float) -> None:
+        """Its answer is past the limits, as the next worker's would be: the one it had is refused.
+
+        Of several nobody knows which it was.
+        """
+        held = [p for p in worker.held.values() if p.state == HELD and p.holder is worker]
+        if len(held) == 1:
+            self.refuse(held[0], b"too-large its answer", now)
 
     def _retry(self, pending: Pending, holder: Holder, now: float) -> None:
         policy = pending.service.policy
@@ -340,6 +358,8 @@ class DispatchCore(Handing):
             self._expire(pending, b"timeout after %.1f s" % (now - pending.accepted), now)
         elif pending.state == WAITING and not self.served(pending.service):
             self._expire(pending, b"no-service", now)
+        elif pending.state == WAITING and pending.asker.origin:
+            self._expire(pending, b"queue-full no idle worker", now)
         else:
             pending.due = pending.deadline
             self.deadlines.add(pending)

@@ -8,7 +8,7 @@ request tries each peer at most once per publication and otherwise waits at home
 from __future__ import annotations
 
 from homing.ports import Link
-from homing.service.pending import Holder, Pending
+from homing.service.pending import DONE, Holder, Pending
 from homing.wire.frames import SHORT, SHORT_MAX
 from homing.wire.mdp import address_head
 from homing.wire.mdp_fields import EMPTY
@@ -19,6 +19,9 @@ ANY = b"*"
 """The name under which a broker publishes its workers for any service."""
 PATIENCE = 1.0
 """Seconds for which a peer that bounced is sent nothing ahead: it may be one that never has a line."""
+
+PAST_HOPE = 60.0
+"""Seconds after its deadline for which a peer's answer is still told from another's by its address."""
 
 
 class Peer(Holder):
@@ -119,6 +122,14 @@ class Peer(Holder):
         self.capacity = {name.encode(): free for name, free in state.services.items()}
         if len(self._heads) > 2 * len(self.capacity) + 64:
             self._heads.clear()
+
+    def forget_ended(self, now: float) -> None:
+        """Let go of what it never answered: one that only takes would fill our memory."""
+        held = self.held
+        ended = [a for a, p in held.items() if p.state == DONE and now - p.deadline > PAST_HOPE]
+        for address in ended:
+            del held[address]
+        self.ahead = min(self.ahead, len(held))
 
     def silence(self) -> None:
         """It is taken for gone: no capacity until it is heard again."""

@@ -139,6 +139,11 @@ class Broker:
             for message in messages:
                 self.receive(link, message, now)
 
+    def overlong(self, link: Link, now: float) -> None:
+        """A peer sent more than it may: if it is a worker, what it was asked for has no answer."""
+        if isinstance(link.state, Worker):
+            self.core.overlong(link.state, now)
+
     def closed(self, link: Link, now: float) -> None:
         """A peer is gone."""
         self._watchers.pop(link, None)
@@ -354,6 +359,8 @@ class Broker:
         if now >= self._sweep_at:
             self._sweep_at = now + self.policy.heartbeat
             self.core.sweep()
+            for peer in self.federation.peers.values():
+                peer.forget_ended(now)
             self._away = {key: one for key, one in self._away.items() if one.outstanding}
 
     def _beat(self, now: float) -> None:

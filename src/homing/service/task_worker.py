@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 
 from homing.backoff import Backoff
-from homing.errors import HomingError, RemoteProtocolError, Unavailable
+from homing.errors import Denied, HomingError, Refused, RemoteProtocolError, Unavailable
 from homing.service.lifeline import Lifeline
 from homing.wire import tasks
 from homing.wire.frames import frame, head
@@ -89,15 +89,17 @@ class TaskWorker:
 
     async def _serve(self) -> None:
         while True:
-            tried: dict[str, str] = {}
+            tried: dict[str, HomingError] = {}
             for endpoint in dict.fromkeys((self._endpoint, *self._group)):
                 try:
                     await self._serve_at(endpoint)
                     break  # it served and is over: start again with the whole group
                 except HomingError as error:
-                    tried[endpoint] = str(error) or error.code
+                    tried[endpoint] = error
             else:
-                told = "; ".join(f"{endpoint}: {why}" for endpoint, why in tried.items())
+                told = "; ".join(f"{endpoint}: {str(e) or e.code}" for endpoint, e in tried.items())
+                if all(isinstance(error, Denied) for error in tried.values()):
+                    raise Denied(told)
                 raise Unavailable(f"no broker answers: {told}")
 
     async def _serve_at(self, endpoint: str) -> None:
@@ -209,6 +211,8 @@ class _Session:
             raise self._line.unavailable() from None
         if isinstance(message, HomingError):
             raise message
+        if isinstance(message, tasks.Error):
+            raise Refused.from_reason(f"{message.code} {message.reason}")
         if not isinstance(message, kind):
             raise RemoteProtocolError(f"{type(message).__name__} instead of {kind.__name__}")
         return message

@@ -111,8 +111,13 @@ class TaskNewcomer:
         """The two steps, in order; the worker is registered with the PONG."""
         content, envelope = decision.content, image[: decision.header_at]
         if isinstance(content, tasks.Connect):
-            self._connect = content
-            self._link.send(tasks.write(self._config(), envelope))
+            if self._broker.access.may_serve(self._link.user, content.service.encode()):
+                self._connect = content
+                self._link.send(tasks.write(self._config(), envelope))
+            else:  # it would be sent away with the PONG, and not know why
+                self._connect = None
+                denied = tasks.Error("denied", "this user may not serve it")
+                self._link.send(tasks.write(denied, envelope))
         elif isinstance(content, tasks.Ping) and self._connect is not None:
             self._link.send(tasks.write(tasks.Pong(content.ts), envelope))
             worker = TaskWorker(self._broker, self._link, envelope, self._connect.credit, now)
