@@ -82,13 +82,22 @@ def test_an_answer_past_the_limits_ends_its_request_and_not_one_worker_after_the
                             service, address = rest[0], rest[1]
                             head = [b"", b"MDPW0X", b"\x07", address, b"", service]
                             worker.send_multipart([*head, *answer])
-            assert client.recv_multipart()[2:] == [
-                b"\x03",
-                b"long%d" % number,
-                b"too-large its answer",
-            ]
+            *told, reason = client.recv_multipart()
+            assert told[2:] == [b"\x03", b"long%d" % number]
+            assert reason.startswith(b"too-large an answer")
             assert asked == 1
     context.destroy(linger=0)
+
+
+def test_a_worker_that_loses_its_link_by_a_long_answer_is_not_replaced_by_another() -> None:
+    """As on a CURVE connection, where nothing can go by."""
+    stage = Stage()
+    worker, client = stage.worker(b"echo"), stage.client()
+    stage.ask(client, body=b"1")
+    stage.broker.overlong(worker, stage.now)
+    stage.broker.closed(worker, stage.now)
+    assert client.take_frames()[0][4].startswith(b"too-large")
+    assert not stage.worker(b"echo").take()
 
 
 def test_of_several_requests_that_a_worker_had_none_is_blamed_for_a_long_answer() -> None:
