@@ -79,7 +79,7 @@ def get(url: str, **headers: str) -> tuple[int, str]:
 def test_it_says_where_everything_is(up: Up) -> None:
     for port in (5555, 5556, 7001, 7005, 7006):
         assert f":{port + up.offset}" in up.said
-    assert f"homing request echo hello --set node.port_offset={up.offset}" in up.said
+    assert f"homing request echo hello --port-offset {up.offset}" in up.said
 
 
 def test_what_it_says_to_try_works(up: Up) -> None:

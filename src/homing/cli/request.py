@@ -41,12 +41,13 @@ async def request(
     retries: Annotated[int, Parameter(help="tries after one that may pass failed")] = 0,
     stream: Annotated[bool, Parameter(help="print parts as they come")] = False,
     credentials: Credentials = NOBODY,
+    port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> None:
     """Ask once."""
     from homing.service.client import Client
 
-    where = endpoint or flags.load().service.localfe
+    where = endpoint or flags.load({"node.port_offset": port_offset}).service.localfe
     data = sys.stdin.buffer.read() if body == "-" else body.encode()
     security = credentials.mechanism()
     async with Client(

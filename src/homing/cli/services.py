@@ -31,12 +31,13 @@ async def services(
     ] = None,
     json: Annotated[bool, Parameter(help="as the broker tells it")] = False,
     credentials: Credentials = NOBODY,
+    port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Ask mmi.services."""
     from homing.service.client import Client
 
-    where = endpoint or flags.load().service.localfe
+    where = endpoint or flags.load({"node.port_offset": port_offset}).service.localfe
     async with Client(where, timeout=PATIENCE, security=credentials.mechanism()) as client:
         answer = await client.request("mmi.services", b"")
     if json:

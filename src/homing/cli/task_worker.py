@@ -39,12 +39,13 @@ def task_worker(
     remember: Annotated[Path | None, Parameter(help="file for the broker's group")] = None,
     credit: Annotated[int, Parameter(help="tasks at once")] = 1,
     connect_timeout: Annotated[float, Parameter(help="seconds for each broker")] = 3.0,
+    port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Serve until told to stop."""
     if echo == (exec is not None):
         raise misused("say what to do with a task: either --echo or --exec COMMAND")
-    config = flags.load()
+    config = flags.load({"node.port_offset": port_offset})
     memory = remember or Path(config.node.data) / f"task-worker-{service}.json"
     memory.parent.mkdir(parents=True, exist_ok=True)
     where = endpoint or config.service.taskbe

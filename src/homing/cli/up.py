@@ -139,7 +139,7 @@ def _tell(nodes: Nodes, url: str) -> None:
     if url:
         console.print(f"\ndashboard  [bold]{url}[/]  token [bold]{nodes.config.dashboard.token}[/]")
     offset = nodes.config.node.port_offset
-    more = f" --set node.port_offset={offset}" if offset else ""
+    more = f" --port-offset {offset}" if offset else ""
     console.print(
         "\ntry, in another terminal:\n"
         f"  homing worker echo --echo{more}\n"

@@ -64,8 +64,8 @@ def _tell(nodes: list[ClusterNode], serf: bool, data: str | None) -> None:
     where = f" --data {data}" if data else ""
     console.print(
         "\ntry, in another terminal: published at the first, received at the last\n"
-        f"  homing subscribe 'price in 10..20' --set node.port_offset={last}{where}\n"
-        f"  homing publish price=12.5 --set node.port_offset={first}\n",
+        f"  homing subscribe 'price in 10..20' --port-offset {last}{where}\n"
+        f"  homing publish price=12.5 --port-offset {first}\n",
         soft_wrap=True,
     )
     print("ready cluster", flush=True)

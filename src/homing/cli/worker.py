@@ -44,6 +44,7 @@ async def worker(
         tuple[str, ...], Parameter(help="a broker's localbe, once for each; else the settings'")
     ] = (),
     credentials: Credentials = NOBODY,
+    port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Serve until told to stop."""
@@ -51,7 +52,7 @@ async def worker(
 
     if echo == (command is not None):
         raise misused("say what to do with a request: either --echo or --exec COMMAND")
-    where = endpoint or (flags.load().service.localbe,)
+    where = endpoint or (flags.load({"node.port_offset": port_offset}).service.localbe,)
     serving = Worker(where, security=credentials.mechanism())
     serve = _echo if command is None else _run(shlex.split(command))
     try:
