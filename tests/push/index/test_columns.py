@@ -163,3 +163,26 @@ def test_numbers_that_a_column_would_round_are_refused(bad: object) -> None:
     index.add(1, {"a": parse_field({"use": 3, "extra": {"in": [2**53 + 1]}})})
     with pytest.raises(SubscriptionError):
         index.match_columns({"a": bad})
+
+
+def test_arrow_columns_of_nothing_and_of_numbers_into_a_dictionary(
+    filled: tuple[Index, Oracle],
+) -> None:
+    index, oracle = filled
+    words = ["s1", None, "s2", "s1"]
+    forms: list[tuple[object, list[Value | None]]] = [
+        (pa.nulls(3), [None, None, None]),
+        (pa.array(words).dictionary_encode(), [*words]),
+        (pa.array([5, None, 7, 5]).dictionary_encode(), [5, None, 7, 5]),
+    ]
+    for column, values in forms:
+        offsets, ids = index.match_columns({"c": column, "a": column})
+        for i, value in enumerate(values):
+            expected = oracle.match({} if value is None else {"a": value, "c": value})
+            assert sorted(ids[offsets[i] : offsets[i + 1]].tolist()) == expected
+
+
+@pytest.mark.parametrize("column", [[[1], None], [b"x", None]], ids=["lists", "octets"])
+def test_arrow_columns_of_other_types_are_refused(column: list[object]) -> None:
+    with pytest.raises(SubscriptionError, match="no numbers, strings or booleans"):
+        Index(background=False).match_columns({"a": pa.array(column)})

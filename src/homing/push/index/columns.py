@@ -26,6 +26,10 @@ Flags = npt.NDArray[np.bool_]
 
 # Bytes of a number: what is wider, numpy's longdouble, lanes would round.
 _WIDEST = 8
+_ARROW_KINDS = frozenset(
+    {"bool", "halffloat", "float", "double"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
 
 
 class Column(NamedTuple):
@@ -149,12 +153,18 @@ def _column(name: str, column: Any) -> Column:
 def _from_arrow(name: str, column: Any) -> Column:
     if hasattr(column, "combine_chunks"):
         column = column.combine_chunks()
+    if str(column.type).startswith("dictionary<"):
+        column = column.dictionary_decode()
     missing = np.asarray(column.is_null()) if column.null_count else None
     kind = str(column.type)
+    if kind == "null":
+        return Column("text", np.zeros(len(column), np.int64), missing, [])
     if kind in ("string", "large_string", "string_view"):
         encoded = column.dictionary_encode()
         numbers = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
         return Column("text", numbers.astype(np.int64), missing, encoded.dictionary.to_pylist())
+    if kind not in _ARROW_KINDS:
+        raise SubscriptionError(f"the column `{name}` holds {kind}: no numbers, strings or booleans")
     if column.null_count:
         column = column.fill_null(0 if kind != "bool" else False)
     return _from_numpy(name, column.to_numpy(zero_copy_only=False), missing)
