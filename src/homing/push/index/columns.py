@@ -164,7 +164,9 @@ def _from_arrow(name: str, column: Any) -> Column:
         numbers = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
         return Column("text", numbers.astype(np.int64), missing, encoded.dictionary.to_pylist())
     if kind not in _ARROW_KINDS:
-        raise SubscriptionError(f"the column `{name}` holds {kind}: no numbers, strings or booleans")
+        raise SubscriptionError(
+            f"the column `{name}` holds {kind}: no numbers, strings or booleans"
+        )
     if column.null_count:
         column = column.fill_null(0 if kind != "bool" else False)
     return _from_numpy(name, column.to_numpy(zero_copy_only=False), missing)
