@@ -330,3 +330,23 @@ def test_prefixes_cover_what_starts_with_one(left: list[str], right: list[str], 
     assert (one & other).accepts(text) == (
         text.startswith(tuple(left)) and text.startswith(tuple(right))
     )
+
+
+def test_of_a_long_list_few_numbers_are_compared() -> None:
+    compared = 0
+
+    class Counted(float):
+        def __lt__(self, other: float) -> bool:
+            nonlocal compared
+            compared += 1
+            return float.__lt__(self, other)
+
+        def __gt__(self, other: float) -> bool:
+            nonlocal compared
+            compared += 1
+            return float.__gt__(self, other)
+
+    field = parse_field({"use": 3, "extra": {"in": [*range(0, 8000, 2)]}})
+    assert not field.accepts(Counted(7001))
+    assert field.accepts(Counted(7998.0))
+    assert compared < 50

@@ -118,8 +118,11 @@ class Field(msgspec.Struct, frozen=True):
             return bool(self.booleans & (TRUE if value else FALSE))
         if isinstance(value, str):
             return value in self.strings
-        # (x, 0) lies between the cuts just below and just above x.
-        return any(low < (value, 0) < high for low, high in self.numbers)
+        # (x, 0) lies between the cuts just below and just above x: only the last span that begins before it
+        # can hold it, and a list of thousands is not gone through.
+        place = (value, 0)
+        i = bisect_left(self.numbers, place, key=_begin)
+        return i > 0 and place < self.numbers[i - 1][1]
 
     def __bool__(self) -> bool:
         """False for the set that nothing satisfies."""
@@ -153,6 +156,10 @@ class Field(msgspec.Struct, frozen=True):
 NOTHING = Field()
 ABSENT = Field(absent=True)
 PRESENT = Field(numbers=LINE, strings=ALL_STRINGS, booleans=FALSE | TRUE)
+
+
+def _begin(ends: Span) -> Cut:
+    return ends[0]
 
 
 def _joined(spans: list[Span]) -> tuple[Span, ...]:
