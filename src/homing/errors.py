@@ -213,6 +213,19 @@ class SubscriptionError(HomingError):
     code = "subscription"
 
 
+# Characters of a filter that are shown on either side of what is wrong.
+_AROUND = 60
+
+
+def _pointed_at(text: str, column: int) -> str:
+    """A line of the text and a mark below the column, whatever is in the text and however long it is."""
+    begin = max(column - 1 - _AROUND, 0)
+    shown = "".join(c if c.isprintable() else " " for c in text[begin : column + _AROUND])
+    front = "…" if begin else ""
+    back = "…" if column + _AROUND < len(text) else ""
+    return f"  {front}{shown}{back}\n  {' ' * (len(front) + column - 1 - begin)}^"
+
+
 class FilterError(SubscriptionError):
     """A filter that does not parse; `column` counts from 1."""
 
@@ -220,7 +233,7 @@ class FilterError(SubscriptionError):
     hint = 'for example: price in 10..20 and city = "Paris" and not exists(sold)'
 
     def __init__(self, message: str, text: str, column: int) -> None:
-        super().__init__(f"{message}\n  {text}\n  {' ' * (column - 1)}^ column {column}")
+        super().__init__(f"{message}\n{_pointed_at(text, column)} column {column}")
         self.reason = message
         self.text = text
         self.column = column

@@ -126,6 +126,13 @@ def test_names_in_backquotes_and_with_dots() -> None:
         ("a = 1 and a = 2", 1, "no publication"),
         ("a = 99999999999999999999", 5, "64 bits"),
         ("a = 1e999", 5, "inf"),
+        ("a = " + "1" * 5000, 5, "64 bits"),
+        ("a = `true`", 6, "missing"),
+        ("a = \u0663", 5, "cannot read"),
+        ('a = 1 and b = "\ud800"', 16, "not a character"),
+        ("`\udc80` = 1", 2, "not a character"),
+        (" or ".join(f"a = {i}" for i in range(4096)), 1, "4096"),
+        (" and ".join(f"a != {i}" for i in range(4096)), 1, "4096"),
         ("b = 1 and `` = 1", 12, "characters"),
         ("a = 1 and (b = 1 or\n c ~ 2)", 24, "cannot read"),
     ],
@@ -149,6 +156,43 @@ def test_limits() -> None:
         parse_filter(" and ".join(f"(a{i} or b{i})" for i in range(30)))
     with pytest.raises(FilterError, match="deep"):
         parse_filter("(" * 5000 + "a" + ")" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"""'"\"'""", '""'),
+        (r"""'\'\\\''""", "'\\'"),
+        (r"""'\u00e9\n\\"'""", 'é\n\\"'),
+        (r""" "\"'" """, "\"'"),
+    ],
+)
+def test_strings_are_the_same_in_both_quotes(written: str, meant: str) -> None:
+    assert described(f"a = {written}") == [{"a": {"use": 1, "strval": meant}}]
+
+
+def test_as_many_alternatives_as_a_field_may_have() -> None:
+    assert [one["a"].size for one in parse_filter(" or ".join(f"a={i}" for i in range(4095)))] == [
+        4096
+    ]
+    assert len(parse_filter(" and ".join(f"a!={i}" for i in range(2000)))) == 1
+
+
+@pytest.mark.parametrize("text", ["a\t=\n\n?", "x" * 300 + " = 1 ? " + "y" * 300, "a ? \ud800"])
+def test_the_mark_is_below_what_it_points_at(text: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        parse_filter(text)
+    _, line, mark = str(caught.value).split("\n")
+    assert mark.split("^")[0].isspace()
+    pointed_at = line[mark.index("^")]
+    assert pointed_at == "?" or caught.value.text[caught.value.column - 1] == "\ud800"
+    assert len(line) < 130
+    assert str(caught.value).encode()
+
+
+def test_what_nothing_satisfies_has_no_filter() -> None:
+    with pytest.raises(SubscriptionError, match="nothing"):
+        format_filter(parse_fields({"a": {"use": 3, "extra": {"in": []}}}))
 
 
 def test_a_filter_needs_a_field_and_a_name_without_backquotes() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from homing.errors import SubscriptionError
 from homing.push.subscription import (
@@ -26,7 +27,7 @@ from homing.push.subscription import (
     parse_field,
     parse_fields,
 )
-from homing.push.values import NOTHING, Field, Value
+from homing.push.values import NOTHING, Field, Strings, Value, any_of, with_prefix
 from tests.push.index.strategies import described_fields, fields, subscriptions, values
 
 
@@ -261,3 +262,102 @@ def test_an_integer_too_large_even_for_a_float_is_refused_in_words() -> None:
         parse_attributes(f'{{"a": {digits}}}')
     with pytest.raises(SubscriptionError, match="1329 bits"):
         parse_fields(f'{{"a": {{"use": 2, "low": {digits}}}}}')
+
+
+class Watched(str):
+    """A string that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Watched.compared += 1
+        return str.__eq__(self, other)
+
+    def __lt__(self, other: str) -> bool:
+        Watched.compared += 1
+        return str.__lt__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_of_a_long_list_few_strings_are_compared() -> None:
+    listed = tuple(Watched(f"{i:04d}") for i in range(4000))
+    sets = (
+        Strings(plus=listed),
+        Strings(prefixes=listed),
+        Strings(prefixes=("",), minus=listed),
+    )
+    for strings, inside in zip(sets, (True, True, False), strict=True):
+        Watched.compared = 0
+        assert (Watched("3999") in strings) is inside
+        assert Watched.compared < 50
+
+
+@pytest.mark.parametrize("word", ["in", "not_in", "prefix", "gt"])
+def test_a_long_list_of_alternatives_is_joined_two_by_two(
+    monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    """A list that fits one message must not keep a matcher busy for minutes."""
+    handled = 0
+    either = Field.__or__
+
+    def counted(left: Field, right: Field) -> Field:
+        nonlocal handled
+        handled += left.size + right.size
+        return either(left, right)
+
+    monkeypatch.setattr(Field, "__or__", counted)
+    operands: dict[str, list[object]] = {
+        "in": [[f"{i}", i] for i in range(2000)],
+        "not_in": [[f"{i}", i] for i in range(2000)],
+        "prefix": [f"{i:04d}" for i in range(2000)],
+        "gt": [*range(2000)],
+    }
+    alternatives = [{word: operand} for operand in operands[word]]
+    field = parse_field({"use": 3, "extra": {"any": alternatives}})
+    assert handled < 2000 * 5 * 12
+    assert field.accepts(1999 if word in ("in", "not_in", "gt") else "1999x")
+
+
+def test_whether_an_any_is_too_long_does_not_depend_on_its_order() -> None:
+    even: list[object] = [{"in": [*range(begin, begin + 8000, 2)]} for begin in (0, 8000)]
+    everything: list[object] = [{"ge": 0}]
+    for alternatives in (everything + even, even + everything):
+        field = parse_field({"use": 3, "extra": {"any": alternatives}})
+        assert field == parse_field({"use": 2, "low": 0})
+    with pytest.raises(SubscriptionError, match="more than"):
+        parse_field({"use": 3, "extra": {"any": even}})
+
+
+@given(
+    st.lists(st.text("ab", max_size=4), max_size=6),
+    st.lists(st.text("ab", max_size=4), max_size=6),
+    st.text("ab", max_size=6),
+)
+def test_prefixes_cover_what_starts_with_one(left: list[str], right: list[str], text: str) -> None:
+    one, other = (any_of([with_prefix(p) for p in many]) for many in (left, right))
+    assert one.accepts(text) == text.startswith(tuple(left))
+    assert (one & other).accepts(text) == (
+        text.startswith(tuple(left)) and text.startswith(tuple(right))
+    )
+
+
+def test_of_a_long_list_few_numbers_are_compared() -> None:
+    compared = 0
+
+    class Counted(float):
+        def __lt__(self, other: float) -> bool:
+            nonlocal compared
+            compared += 1
+            return float.__lt__(self, other)
+
+        def __gt__(self, other: float) -> bool:
+            nonlocal compared
+            compared += 1
+            return float.__gt__(self, other)
+
+    field = parse_field({"use": 3, "extra": {"in": [*range(0, 8000, 2)]}})
+    assert not field.accepts(Counted(7001))
+    assert field.accepts(Counted(7998.0))
+    assert compared < 50

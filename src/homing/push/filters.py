@@ -12,7 +12,7 @@
              | name [ "not" ] "in" "(" value { "," value } ")"
              | name "in" [ number ] ".." [ number ]   both ends belong to it
              | name "starts" "with" string
-    name     = letter { letter | digit | "_" | "." | "-" } | "`" any characters "`"
+    name     = letter { letter | digit | "_" | "." | "-" } | "`" any but "`" "`"
     value    = number | string | "true" | "false"
     string   = JSON string, or the same in single quotes
 
@@ -55,6 +55,7 @@ from homing.push.values import (
     Number,
     Span,
     Value,
+    any_of,
     none_of,
     one_of,
     span,
@@ -67,12 +68,14 @@ MAX_SUBSCRIPTIONS = 64
 MAX_TEXT = 65_536
 # Brackets within brackets; the parser descends once for each.
 MAX_DEPTH = 32
+# Digits of an integer that are read at all: 2^63 has 19.
+MAX_DIGITS = 32
 
 _WORDS = frozenset({"and", "or", "not", "in", "exists", "starts", "with", "true", "false"})
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _TOKEN = re.compile(
     r"""\s*(?:
-      (?P<number>[-+]?(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[eE][-+]?\d+)?)
+      (?P<number>[-+]?(?:[0-9]+(?:\.(?!\.)[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)
     | (?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     | `(?P<quoted>[^`]*)`
     | (?P<name>[^\W\d][\w.-]*)
@@ -80,6 +83,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
+_QUOTES = re.compile(r'\\.|"', re.DOTALL)
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.-]*")
 
 
@@ -92,7 +96,12 @@ class _Token(NamedTuple):
 def parse_filter(text: str) -> list[Fields]:
     """The subscriptions that a filter stands for; FilterError points at what it cannot read."""
     if len(text) > MAX_TEXT:
-        raise FilterError(f"longer than {MAX_TEXT} characters", text[:60] + "…", 1)
+        raise FilterError(f"longer than {MAX_TEXT} characters", text, MAX_TEXT + 1)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise FilterError("not a character", text, error.start + 1) from None
     parser = _Parser(text)
     found = parser.any()
     parser.expect_end()
@@ -159,25 +168,42 @@ class _Parser:
 
     def any(self) -> list[Fields]:
         start = self.next
-        found = self.all()
+        found = _Alternatives(self.all())
         while self.skip("word", "or"):
             for fields in self.all():
-                found = _with_alternative(found, fields)
+                found.add(fields)
             if len(found) > MAX_SUBSCRIPTIONS:
                 self.fail(f"stands for more than {MAX_SUBSCRIPTIONS} subscriptions", start)
-        return found
+        joined = found.joined()
+        self.check(joined, start)
+        return joined
 
     def all(self) -> list[Fields]:
         start = self.next
         found = self.term()
-        while self.skip("word", "and"):
-            right = self.term()
-            if len(found) * len(right) > MAX_SUBSCRIPTIONS:
-                self.fail(f"stands for more than {MAX_SUBSCRIPTIONS} subscriptions", start)
-            found = [fields for a in found for b in right if (fields := _both(a, b)) is not None]
-            if not found:
-                self.fail("no publication can satisfy all of this", start)
+        plain: list[Fields] = []  # terms that say one thing only, not yet joined
+        while True:
+            more = self.skip("word", "and") is not None
+            right = self.term() if more else []
+            if len(right) == 1:
+                plain += right
+                continue
+            if plain:
+                found = self.joined(found, [_all_of(plain)], start)
+                plain = []
+            if not more:
+                break
+            found = self.joined(found, right, start)
         self.check(found, start)
+        return found
+
+    def joined(self, left: list[Fields], right: list[Fields], start: _Token) -> list[Fields]:
+        """What satisfies one of the left and one of the right."""
+        if len(left) * len(right) > MAX_SUBSCRIPTIONS:
+            self.fail(f"stands for more than {MAX_SUBSCRIPTIONS} subscriptions", start)
+        found = [fields for a in left for b in right if can_match(fields := _both(a, b))]
+        if not found:
+            self.fail("no publication can satisfy all of this", start)
         return found
 
     def check(self, found: list[Fields], start: _Token) -> None:
@@ -272,10 +298,11 @@ class _Parser:
 
     def value(self) -> Value:
         token = self.next
-        if token.kind not in ("number", "string") and token.text not in ("true", "false"):
+        is_boolean = token.kind == "word" and token.text in ("true", "false")
+        if not is_boolean and token.kind not in ("number", "string"):
             self.fail(f"a number, a string, true or false is missing here, before {token.text!r}")
         self.at += 1
-        if token.kind == "word":
+        if is_boolean:
             return token.text == "true"
         try:
             return check_value(_literal(token), "the value")
@@ -284,37 +311,80 @@ class _Parser:
 
 
 def _literal(token: _Token) -> object:
-    if token.kind == "number":
-        return int(token.text) if token.text.lstrip("+-").isdigit() else float(token.text)
     text = token.text
+    if token.kind == "number":
+        if not text.lstrip("+-").isdigit():
+            return float(text)
+        if len(text.lstrip("+-0")) > MAX_DIGITS:
+            raise SubscriptionError("an integer of more than 64 bits, with its sign")
+        return int(text)
     if text[0] == "'":
-        text = '"' + text[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
+        text = '"' + _QUOTES.sub(_requoted, text[1:-1]) + '"'
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise SubscriptionError(f"not a string: {error}") from None
 
 
-def _both(left: Fields, right: Fields) -> Fields | None:
-    """One subscription that asks for both; None when no value satisfies them together."""
+def _requoted(found: re.Match[str]) -> str:
+    """One character, or one escape, of a string in single quotes as it is written in double ones."""
+    return {"\\'": "'", '"': '\\"'}.get(found[0], found[0])
+
+
+def _both(left: Fields, right: Fields) -> Fields:
+    """One subscription that asks for both."""
     joined = dict(left)
     for name, field in right.items():
         joined[name] = joined[name] & field if name in joined else field
-        if not joined[name]:
-            return None
     return joined
 
 
-def _with_alternative(found: list[Fields], fields: Fields) -> list[Fields]:
-    """`fields` as one more way to match; joined to one that differs in a single attribute."""
-    for i, other in enumerate(found):
-        if other.keys() != fields.keys():
-            continue
-        differing = [name for name in other if other[name] != fields[name]]
-        if len(differing) <= 1:
-            joined = {name: other[name] | fields[name] for name in other}
-            return [*found[:i], joined, *found[i + 1 :]]
-    return [*found, fields]
+def _all_of(many: list[Fields]) -> Fields:
+    """One subscription that asks for all of these, joined two by two: a long list takes no longer than it must."""
+    while len(many) > 1:
+        pairs = [_both(many[i], many[i + 1]) for i in range(0, len(many) - 1, 2)]
+        many = [*pairs, *many[2 * len(pairs) :]]
+    return many[0]
+
+
+class _Alternatives:
+    """Ways to match, of which those that differ in a single attribute are one."""
+
+    def __init__(self, found: list[Fields]) -> None:
+        self._found: list[Fields] = []
+        # What else those with one attribute take, by its name: there is one of each name at most.
+        self._more: dict[str, list[Field]] = {}
+        for fields in found:
+            self.add(fields)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, fields: Fields) -> None:
+        """One more way to match."""
+        if len(fields) == 1:
+            ((name, field),) = fields.items()
+            if name in self._more:
+                self._more[name].append(field)
+                return
+            self._more[name] = []
+        for i, other in enumerate(self._found if len(fields) > 1 else ()):
+            if other.keys() != fields.keys():
+                continue
+            differing = [name for name in other if other[name] != fields[name]]
+            if len(differing) <= 1:
+                self._found[i] = {name: other[name] | fields[name] for name in other}
+                return
+        self._found.append(fields)
+
+    def joined(self) -> list[Fields]:
+        """All of them, in the order in which they came."""
+        return [
+            {name: any_of([field, *self._more[name]]) for name, field in fields.items()}
+            if len(fields) == 1
+            else fields
+            for fields in self._found
+        ]
 
 
 # --- back to text --------------------------------------------------------------------------
@@ -324,6 +394,8 @@ def format_filter(fields: Mapping[str, Field]) -> str:
     """A filter that parses to exactly these fields; there is none for a subscription without."""
     if not 0 < len(fields) <= MAX_FIELDS:
         raise SubscriptionError("a filter has at least one field")
+    if not can_match(fields):
+        raise SubscriptionError("no filter stands for what nothing can satisfy")
     return " and ".join(_field_text(_name_text(name), fields[name]) for name in sorted(fields))
 
 

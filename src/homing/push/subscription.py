@@ -20,7 +20,6 @@ from homing.push.values import (
     BELOW,
     FALSE,
     LEFT_END,
-    NOTHING,
     PRESENT,
     RIGHT_END,
     TRUE,
@@ -29,6 +28,7 @@ from homing.push.values import (
     Number,
     Span,
     Value,
+    any_of,
     none_of,
     one_of,
     span,
@@ -252,11 +252,9 @@ def _any(operand: object, depth: int) -> Field:
         raise SubscriptionError(f"`any` takes a list of conditions, not {_shown(operand)}")
     if len(operand) > MAX_FIELD_SIZE:
         raise SubscriptionError(f"`any` lists {len(operand)} conditions, at most {MAX_FIELD_SIZE}")
-    field = NOTHING
-    for described in operand:
-        field |= _extra(described, depth + 1)
-        if field.size > MAX_FIELD_SIZE:
-            raise SubscriptionError(f"`any` lists more than {MAX_FIELD_SIZE} values")
+    field = any_of([_extra(described, depth + 1) for described in operand])
+    if field.size > MAX_FIELD_SIZE:
+        raise SubscriptionError(f"`any` lists more than {MAX_FIELD_SIZE} values")
     return field
 
 

@@ -13,7 +13,8 @@ own, and Python compares int with float exactly, so no integer is ever rounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from math import inf
 
 import msgspec
@@ -43,9 +44,9 @@ class Strings(msgspec.Struct, frozen=True):
     plus: tuple[str, ...] = ()
 
     def __contains__(self, text: str) -> bool:
-        if text in self.plus:
+        if _listed(self.plus, text):
             return True
-        return text.startswith(self.prefixes) and text not in self.minus
+        return _covered(text, self.prefixes) and not _listed(self.minus, text)
 
     def __bool__(self) -> bool:
         return bool(self.prefixes or self.plus)
@@ -57,7 +58,8 @@ class Strings(msgspec.Struct, frozen=True):
         )
 
     def __and__(self, other: Strings) -> Strings:
-        both = {max(p, q, key=len) for p in self.prefixes for q in other.prefixes if _nested(p, q)}
+        both = {p for p in self.prefixes if _covered(p, other.prefixes)}
+        both |= {p for p in other.prefixes if _covered(p, self.prefixes)}
         return _strings(
             _shortest(both), {s: s in self and s in other for s in self._named() | other._named()}
         )
@@ -66,8 +68,20 @@ class Strings(msgspec.Struct, frozen=True):
         return {*self.minus, *self.plus}
 
 
-def _nested(p: str, q: str) -> bool:
-    return p.startswith(q) or q.startswith(p)
+def _listed(texts: tuple[str, ...], text: str) -> bool:
+    """Whether a sorted tuple holds the text."""
+    i = bisect_left(texts, text)
+    return i < len(texts) and texts[i] == text
+
+
+def _covered(text: str, prefixes: tuple[str, ...]) -> bool:
+    """Whether the text starts with one of these, which are sorted and extend no other.
+
+    Whatever lies between a prefix and a text that starts with it starts with that prefix too: only the
+    last one that is not beyond the text comes into question.
+    """
+    i = bisect_right(prefixes, text)
+    return i > 0 and text.startswith(prefixes[i - 1])
 
 
 def _shortest(prefixes: set[str]) -> tuple[str, ...]:
@@ -81,8 +95,8 @@ def _shortest(prefixes: set[str]) -> tuple[str, ...]:
 
 def _strings(prefixes: tuple[str, ...], inside: dict[str, bool]) -> Strings:
     """The set with these prefixes where the named strings are in or out as told."""
-    minus = sorted(s for s, is_in in inside.items() if not is_in and s.startswith(prefixes))
-    plus = sorted(s for s, is_in in inside.items() if is_in and not s.startswith(prefixes))
+    minus = sorted(s for s, is_in in inside.items() if not is_in and _covered(s, prefixes))
+    plus = sorted(s for s, is_in in inside.items() if is_in and not _covered(s, prefixes))
     return Strings(prefixes, tuple(minus), tuple(plus))
 
 
@@ -104,8 +118,11 @@ class Field(msgspec.Struct, frozen=True):
             return bool(self.booleans & (TRUE if value else FALSE))
         if isinstance(value, str):
             return value in self.strings
-        # (x, 0) lies between the cuts just below and just above x.
-        return any(low < (value, 0) < high for low, high in self.numbers)
+        # (x, 0) lies between the cuts just below and just above x: only the last span that begins before it
+        # can hold it, and a list of thousands is not gone through.
+        place = (value, 0)
+        i = bisect_left(self.numbers, place, key=_begin)
+        return i > 0 and place < self.numbers[i - 1][1]
 
     def __bool__(self) -> bool:
         """False for the set that nothing satisfies."""
@@ -141,6 +158,10 @@ ABSENT = Field(absent=True)
 PRESENT = Field(numbers=LINE, strings=ALL_STRINGS, booleans=FALSE | TRUE)
 
 
+def _begin(ends: Span) -> Cut:
+    return ends[0]
+
+
 def _joined(spans: list[Span]) -> tuple[Span, ...]:
     """The union as sorted spans that neither overlap nor touch."""
     joined: list[Span] = []
@@ -167,6 +188,16 @@ def _overlap(left: tuple[Span, ...], right: tuple[Span, ...]) -> tuple[Span, ...
         else:
             j += 1
     return tuple(found)
+
+
+def any_of(fields: Sequence[Field]) -> Field:
+    """The union of many, joined two by two: a long list takes little more than its sorting."""
+    if not fields:
+        return NOTHING
+    while len(fields) > 1:
+        pairs = [fields[i] | fields[i + 1] for i in range(0, len(fields) - 1, 2)]
+        fields = [*pairs, *fields[2 * len(pairs) :]]
+    return fields[0]
 
 
 def span(low: Cut, high: Cut) -> Field:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.push.index import kernels as compiled
-from homing.push.index.index import build_module
+from homing.push.index.building import build_module
 from homing.push.index.kernels import layout as at
 from homing.push.index.planner import Sample, plan_cuts, plan_weights
 

@@ -11,7 +11,7 @@ import pytest
 from homing.errors import SubscriptionError
 from homing.push.index import Index, Oracle
 from homing.push.index import kernels as compiled
-from homing.push.subscription import parse_fields
+from homing.push.subscription import parse_field, parse_fields
 from homing.push.values import Value
 from tests.push.index.test_index import churn
 
@@ -123,3 +123,66 @@ def test_rows_of_strings_answer_as_columns_and_one_by_one(filled: tuple[Index, O
     offsets, ids = index.match_batch(mixed)
     for i, row in enumerate(mixed):
         assert sorted(ids[offsets[i] : offsets[i + 1]].tolist()) == oracle.match(row)
+
+
+def test_large_integers_in_columns_are_exact_or_refused() -> None:
+    index = Index(background=False)
+    for number, extra in enumerate(
+        ({"in": [2**53 + 1]}, {"ge": 2**63}, {"le": 1.5e19}, {"gt": 1.5e19}, {"in": [2**53, 0.5]})
+    ):
+        index.add(number, {"a": parse_field({"use": 3, "extra": extra})})
+    columns: list[list[int | float]] = [
+        [2**53 + 1, 2**63, 2**53],
+        [1e300, 0.5, 4],
+        [-(2**63), 2**53, 2**53 + 1],
+    ]
+    forms: list[tuple[object, list[int | float]]] = [(column, column) for column in columns]
+    forms.append((np.array(columns[0], np.uint64), columns[0]))
+    for column, values in forms:
+        offsets, ids = index.match_columns({"a": column})
+        for i, value in enumerate(values):
+            expected = index.match({"a": value})
+            assert sorted(ids[offsets[i] : offsets[i + 1]]) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [2**53 + 1, 1.5],
+        [2**70, 1.5],
+        [10**400, 1.5],
+        [2**70],
+        [-1, 2**63],
+        np.array([2**63 + 1], np.uint64),
+        np.array([1.5], np.longdouble),
+    ],
+    ids=repr,
+)
+def test_numbers_that_a_column_would_round_are_refused(bad: object) -> None:
+    index = Index(background=False)
+    index.add(1, {"a": parse_field({"use": 3, "extra": {"in": [2**53 + 1]}})})
+    with pytest.raises(SubscriptionError):
+        index.match_columns({"a": bad})
+
+
+def test_arrow_columns_of_nothing_and_of_numbers_into_a_dictionary(
+    filled: tuple[Index, Oracle],
+) -> None:
+    index, oracle = filled
+    words = ["s1", None, "s2", "s1"]
+    forms: list[tuple[object, list[Value | None]]] = [
+        (pa.nulls(3), [None, None, None]),
+        (pa.array(words).dictionary_encode(), [*words]),
+        (pa.array([5, None, 7, 5]).dictionary_encode(), [5, None, 7, 5]),
+    ]
+    for column, values in forms:
+        offsets, ids = index.match_columns({"c": column, "a": column})
+        for i, value in enumerate(values):
+            expected = oracle.match({} if value is None else {"a": value, "c": value})
+            assert sorted(ids[offsets[i] : offsets[i + 1]].tolist()) == expected
+
+
+@pytest.mark.parametrize("column", [[[1], None], [b"x", None]], ids=["lists", "octets"])
+def test_arrow_columns_of_other_types_are_refused(column: list[object]) -> None:
+    with pytest.raises(SubscriptionError, match="no numbers, strings or booleans"):
+        Index(background=False).match_columns({"a": pa.array(column)})

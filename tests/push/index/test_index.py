@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -375,3 +376,34 @@ def test_boxes_around_everything_are_found_however_many_there_are(count: int) ->
     offsets, ids = index.match_batch(rows * 300)
     for i in range(4 * 300):
         assert sorted(ids[offsets[i] : offsets[i + 1]].tolist()) == oracle.match(rows[i % 4])
+
+
+@pytest.mark.parametrize(
+    ("extra", "value"),
+    [
+        ({"in": [2**53, 2**53 + 1]}, 2**53),
+        ({"in": [2**62, 2**62 + 1, 2**62 + 2]}, 2**62 + 1),
+        ({"any": [{"lt": 2**53 + 1}, {"gt": 2**53 + 1}]}, 2**53),
+        ({"any": [{"prefix": "p" * 20}, {"in": ["named", True]}]}, "named"),
+        ({"any": [{"prefix": "p" * 20}, {"in": ["named", True]}]}, True),
+        ({"any": [{"prefix": "p" * 20}, {"prefix": "q" * 21}]}, "q" * 22),
+    ],
+)
+def test_a_subscription_is_found_once_though_its_alternatives_look_alike(
+    path: str, extra: object, value: Value
+) -> None:
+    """As floats, or where there are too many lengths of prefixes, its boxes would overlap."""
+    index = Index(background=False)
+    for length in range(1, 17):
+        index.add(length, parse_fields({"a": {"use": 3, "extra": {"prefix": "x" * length}}}))
+    index.add(99, parse_fields({"a": {"use": 3, "extra": extra}}))
+    assert list(index.match({"a": value})) == [99]
+    assert list(index.match_batch([{"a": value}])[1]) == [99]
+
+
+@pytest.mark.parametrize("value", [None, [1], b"x"])
+def test_what_is_no_value_is_refused_in_words(value: Any) -> None:
+    index = Index(background=False)
+    index.add(1, parse_fields(b'{"a":{"use":2,"low":0}}'))
+    with pytest.raises(SubscriptionError, match="must be a number"):
+        index.match({"a": value})

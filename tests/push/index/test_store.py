@@ -93,6 +93,20 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
         Index.load(path, background=False)
 
 
+def test_every_byte_of_the_head_counts(tmp_path: Path) -> None:
+    index, _ = filled(8)
+    path = tmp_path / "index"
+    index.snapshot(path)
+    whole = path.read_bytes()
+    for at in range(64):
+        for bit in (1, 64):
+            damaged = bytearray(whole)
+            damaged[at] ^= bit
+            path.write_bytes(damaged)
+            with pytest.raises(CorruptSegment):
+                Index.load(path, background=False)
+
+
 def test_a_damaged_vocabulary_is_noticed_without_a_checksum_too(tmp_path: Path) -> None:
     index, _ = filled(8)
     path = tmp_path / "index"

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from homing.push.index import Index, Oracle
 from homing.push.index import kernels as compiled
+from homing.push.index.reader import Reader
 from homing.push.subscription import parse_fields
 from tests.push.index.test_index import answers, churn, compare, random_publication
 
@@ -137,3 +139,58 @@ def test_a_failed_merge_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     churn(index, oracle, random.Random(14), 300, 1000)
     index.compact()
     compare(index, oracle, random.Random(15), 20)
+
+
+def test_a_match_sees_a_replaced_subscription_as_it_was_or_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Replaced between two looks, the old one is dead and the new one in a tail that came later."""
+    index = Index(background=False)
+    fields = parse_fields({"a": {"use": 2, "low": 0}})
+    index.add(1, fields)
+    look, undisturbed = Reader.match_row, [False]
+
+    def disturbed(self: Reader, *seen: Any) -> Any:
+        if not undisturbed[0]:
+            undisturbed[0] = True
+            index.remove(1)
+            index._freeze(0, 0)
+            index.add(1, fields)
+        return look(self, *seen)
+
+    monkeypatch.setattr(Reader, "match_row", disturbed)
+    compiled.load()
+    assert answers(index, {"a": 5}) == [1]
+    assert index.stats().matches == 1
+
+
+def test_a_match_beside_a_writer_answers_as_the_index_was_at_one_moment() -> None:
+    """Two are moved to and fro, the new one always added before the old one goes."""
+    compiled.load()
+    index = Index()
+    fields = parse_fields({"a": {"use": 2, "low": 0}})
+    for number in range(2000):
+        index.add(number, parse_fields({"a": {"use": 2, "low": -number, "high": -1}}))
+    index.add(10_000, fields)
+    stop = threading.Event()
+    wrong: list[list[int]] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            found = answers(index, {"a": 5})
+            if len(found) not in (1, 2) or found[-1] - found[0] > 1:
+                wrong.append(found)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(10_000, 60_000):
+        index.add(number + 1, fields)
+        index.remove(number)
+        if wrong:
+            break
+    stop.set()
+    for reader in readers:
+        reader.join(30)
+    index.close()
+    assert wrong == []

@@ -17,11 +17,19 @@ import numpy.typing as npt
 
 from homing.errors import SubscriptionError
 from homing.push.index.kernels.layout import ALWAYS, NONE
-from homing.push.index.lanes import NO_LANE, OTHER_TOKEN, Vocabulary
+from homing.push.index.lanes import EXACT, NO_LANE, OTHER_TOKEN, Vocabulary
+from homing.push.subscription import MAX_INTEGER
 from homing.push.values import Value
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+
+# Bytes of a number: what is wider, numpy's longdouble, lanes would round.
+_WIDEST = 8
+_ARROW_KINDS = frozenset(
+    {"bool", "halffloat", "float", "double"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
 
 
 class Column(NamedTuple):
@@ -145,12 +153,20 @@ def _column(name: str, column: Any) -> Column:
 def _from_arrow(name: str, column: Any) -> Column:
     if hasattr(column, "combine_chunks"):
         column = column.combine_chunks()
+    if str(column.type).startswith("dictionary<"):
+        column = column.dictionary_decode()
     missing = np.asarray(column.is_null()) if column.null_count else None
     kind = str(column.type)
+    if kind == "null":
+        return Column("text", np.zeros(len(column), np.int64), missing, [])
     if kind in ("string", "large_string", "string_view"):
         encoded = column.dictionary_encode()
         numbers = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
         return Column("text", numbers.astype(np.int64), missing, encoded.dictionary.to_pylist())
+    if kind not in _ARROW_KINDS:
+        raise SubscriptionError(
+            f"the column `{name}` holds {kind}: no numbers, strings or booleans"
+        )
     if column.null_count:
         column = column.fill_null(0 if kind != "bool" else False)
     return _from_numpy(name, column.to_numpy(zero_copy_only=False), missing)
@@ -159,12 +175,14 @@ def _from_arrow(name: str, column: Any) -> Column:
 def _from_numpy(name: str, values: npt.NDArray[Any], missing: Flags | None) -> Column:
     if values.dtype.kind == "b":
         return Column("boolean", values, missing, [])
-    if values.dtype.kind in "iuf":
+    if values.dtype.kind in "iuf" and values.dtype.itemsize <= _WIDEST:
         bad = ~np.isfinite(values)
         if missing is not None:
             bad &= ~missing
         if bad.any():
             raise SubscriptionError(f"`{name}` holds NaN or an infinity: those match nothing")
+        if values.dtype == np.uint64:
+            _check_large(name, values if missing is None else values[~missing])
         return Column("number", values, missing, [])
     return _from_objects(name, values, missing)
 
@@ -192,12 +210,43 @@ def _from_values(name: str, values: Sequence[Any]) -> Column:
     if kinds == {bool}:
         return Column("boolean", np.array(values, np.bool_), None, [])
     if kinds <= {int, float}:
-        try:
-            return _from_numpy(name, np.array(values, np.int64 if kinds == {int} else None), None)
-        except OverflowError:
-            raise SubscriptionError(f"`{name}` holds an integer of more than 64 bits") from None
+        return _from_numpy(
+            name, _integers(name, values) if kinds == {int} else _mixed(name, values), None
+        )
     names = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise SubscriptionError(f"the column `{name}` mixes {names}: match such rows one by one")
+
+
+def _integers(name: str, values: Sequence[int]) -> npt.NDArray[Any]:
+    for kind in (np.int64, np.uint64):  # 2^63 is the largest of all, and fits the second only
+        try:
+            return np.array(values, kind)
+        except OverflowError:
+            continue
+    raise _too_large(name)
+
+
+def _mixed(name: str, values: Sequence[int | float]) -> Floats:
+    """Integers among floats become floats; those that would be rounded are refused."""
+    try:
+        array = np.array(values, np.float64)
+    except OverflowError:
+        raise _too_large(name) from None
+    large = np.flatnonzero(np.abs(array) >= EXACT)
+    if any(type(values[i]) is int for i in large.tolist()):
+        raise SubscriptionError(
+            f"the column `{name}` mixes floats with integers beyond 2^53: match such rows one by one"
+        )
+    return array
+
+
+def _check_large(name: str, values: npt.NDArray[np.uint64]) -> None:
+    if values.size and int(values.max()) > MAX_INTEGER:
+        raise _too_large(name)
+
+
+def _too_large(name: str) -> SubscriptionError:
+    return SubscriptionError(f"`{name}` holds an integer of more than 64 bits, with its sign")
 
 
 def _picked(

@@ -20,6 +20,7 @@ from homing.errors import SubscriptionError
 from homing.push.index import kernels as compiled
 from homing.push.index import store
 from homing.push.index.blocks import Words
+from homing.push.index.building import build_module
 from homing.push.index.columns import Columns, columns_of
 from homing.push.index.forgetting import forget_unused
 from homing.push.index.kernels import layout as at
@@ -31,7 +32,6 @@ from homing.push.index.reader import (
     Found,
     Ids,
     Offsets,
-    Pending,
     Reader,
     View,
     as_matrix,
@@ -80,6 +80,8 @@ class Index:
         self._recent = Recent(self._tail)
         self._silent: set[int] = set()
         self._count = 0
+        # Counted before anything changes: whoever finds the same number at the end saw no change in part.
+        self._changes = 0
         # For each merge under way, what was removed since it began; and what they merge.
         self._removals: list[list[int]] = []
         self._busy: set[int] = set()
@@ -116,6 +118,7 @@ class Index:
         with self._lock:
             if self._holds(subscription):
                 raise SubscriptionError(f"subscription {subscription} is there already")
+            self._changes += 1
             self._add(subscription, fields)
         if self._behind:
             self._wait_for_upkeep()
@@ -123,6 +126,7 @@ class Index:
     def replace(self, subscription: int, fields: Mapping[str, Field]) -> None:
         """Set what a subscription asks for, whether it was there or not."""
         with self._lock:
+            self._changes += 1
             self._remove(subscription)
             self._add(subscription, fields)
         if self._behind:
@@ -131,6 +135,7 @@ class Index:
     def remove(self, subscription: int) -> None:
         """Remove a subscription that is there."""
         with self._lock:
+            self._changes += 1
             if not self._remove(subscription):
                 raise SubscriptionError(f"there is no subscription {subscription}")
 
@@ -198,16 +203,17 @@ class Index:
 
     def match(self, attributes: Mapping[str, Value]) -> Ids:
         """The ids of all subscriptions that the attributes satisfy, in no particular order."""
-        kernels, reader, vocabulary = compiled.ready(), self._reader(), self._vocabulary
+        reader, vocabulary = self._reader(), self._vocabulary
         with self._lock:
-            row = reader.shapes.row(attributes, vocabulary)
+            changes, row = self._changes, reader.shapes.row(attributes, vocabulary)
             view, known = self._view, vocabulary.lanes
-        ids: Ids
-        pending: Pending | None
-        if kernels is None:
-            ids, _, pending = scan_all(view, row.lanes, row.values, known)
-        else:
-            ids, pending = reader.match_row(kernels, view, row, known)
+        ids, pending = reader.match_row(compiled.ready(), view, row, known)
+        if self._changes != changes:
+            # Seen half with what changed meanwhile and half without: once more, and the writer waits.
+            reader.discard()
+            with self._lock:
+                row = reader.shapes.row(attributes, vocabulary)
+                ids, pending = reader.match_row(compiled.ready(), self._view, row, vocabulary.lanes)
         self.publications += 1
         if self.publications % SAMPLE_EVERY == 0:
             reader.settle(self.totals)
@@ -491,10 +497,3 @@ class Index:
         """Stop the background thread; the index still answers."""
         self._closed = True
         self._work.set()
-
-
-def build_module() -> Any:
-    """homing.push.index.build, imported late: it needs the kernels, which are slow to come."""
-    from homing.push.index import build
-
-    return build

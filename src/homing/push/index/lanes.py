@@ -37,6 +37,7 @@ from homing.push.values import (
     TRUE,
     Cut,
     Field,
+    Span,
     Strings,
     Value,
 )
@@ -159,14 +160,18 @@ class Vocabulary:
         if excluded is not None:
             piece, exact = self._all_but(known, excluded)
             return [*pieces, piece], exact
-        for low, high in field.numbers:
-            pieces.append(((self._number(known), _lowest(low), _highest(high)),))
-            exact = exact and _is_exact(low) and _is_exact(high)
-        pieces.extend(self._tokens(known, field))
+        for low, high in _as_floats(field.numbers):
+            pieces.append(((self._number(known), low, high),))
+        exact = all(_is_exact(low) and _is_exact(high) for low, high in field.numbers)
+        named = field.strings.plus
         if field.strings.prefixes:
-            starts, all_held = self._prefixes(known, field.strings)
+            starts = self._prefixes(known, field.strings)
+            if starts is None:
+                # Any string, those that are named as well.
+                starts, named, exact = [((self._token(known), OTHER_TOKEN, inf),)], (), False
             pieces.extend(starts)
-            exact = exact and all_held
+            exact = exact and len(field.strings.minus) <= MAX_EXCLUDED
+        pieces.extend(self._tokens(known, field.booleans, named))
         return pieces, exact
 
     def _all_but(self, known: Attribute, excluded: list[Value]) -> tuple[Piece, bool]:
@@ -182,13 +187,13 @@ class Vocabulary:
                 exact = False
         return tuple(bounds), exact and len(excluded) <= MAX_EXCLUDED
 
-    def _tokens(self, known: Attribute, field: Field) -> list[Piece]:
+    def _tokens(self, known: Attribute, booleans: int, named: Sequence[str]) -> list[Piece]:
         """Booleans and named strings; neighbouring numbers share a piece."""
-        if not field.booleans and not field.strings.plus:
+        if not booleans and not named:
             return []
         lane = self._token(known)
-        tokens = [float(bit == TRUE) for bit in (FALSE, TRUE) if field.booleans & bit]
-        tokens.extend(sorted(self.register.number(text) for text in field.strings.plus))
+        tokens = [float(bit == TRUE) for bit in (FALSE, TRUE) if booleans & bit]
+        tokens.extend(sorted(self.register.number(text) for text in named))
         runs: list[tuple[float, float]] = []
         for token in tokens:
             if runs and runs[-1][1] == token - 1:
@@ -197,13 +202,13 @@ class Vocabulary:
                 runs.append((token, token))
         return [((lane, low, high),) for low, high in runs]
 
-    def _prefixes(self, known: Attribute, strings: Strings) -> tuple[list[Piece], bool]:
+    def _prefixes(self, known: Attribute, strings: Strings) -> list[Piece] | None:
+        """A piece for each prefix; None where there is no lane for one of their lengths."""
         pieces: list[Piece] = []
-        exact = len(strings.minus) <= MAX_EXCLUDED
         for prefix in strings.prefixes:
             lane = self._prefix_lane(known, len(prefix))
             if lane == NO_LANE:
-                return [((self._token(known), OTHER_TOKEN, inf),)], False
+                return None
             token = self.register.number(prefix) if prefix else OTHER_TOKEN
             bounds: list[Bound] = [(lane, token, token if prefix else inf)]
             for text in strings.minus[:MAX_EXCLUDED]:
@@ -211,7 +216,7 @@ class Vocabulary:
                     number = self.register.number(text)
                     bounds.append((self._token(known) | EXCLUDE, number, number))
             pieces.append(tuple(bounds))
-        return pieces, exact
+        return pieces
 
     def _hull(self, name: str, field: Field) -> Piece:
         """One piece around the whole field, however wide."""
@@ -251,7 +256,7 @@ class Vocabulary:
                     lanes.append(known.token)
                     values.append(TRUE_TOKEN if value else FALSE_TOKEN)
             elif known.number != NO_LANE:
-                if not -EXACT < value < EXACT:  # NaN and infinities end up here too
+                if not _is_ordinary(value):  # NaN, infinities and what is no value at all
                     check_number(value, name)
                 lanes.append(known.number)
                 values.append(value)
@@ -407,6 +412,13 @@ class Vocabulary:
         self.register.end()
 
 
+def _is_ordinary(value: Value) -> bool:
+    try:
+        return bool(-EXACT < value < EXACT)  # type: ignore[operator]
+    except TypeError:
+        return False
+
+
 def _by_name(check: tuple[str, Field]) -> str:
     return check[0]
 
@@ -414,6 +426,18 @@ def _by_name(check: tuple[str, Field]) -> str:
 def _is_exact(cut: Cut) -> bool:
     """Whether comparing as floats decides as comparing exactly would."""
     return not EXACT_BELOW <= abs(cut[0]) <= MAX_INTEGER
+
+
+def _as_floats(spans: Iterable[Span]) -> list[tuple[float, float]]:
+    """Spans as the floats they hold; those that rounding makes overlap become one."""
+    found: list[tuple[float, float]] = []
+    for low, high in spans:
+        lowest, highest = _lowest(low), _highest(high)
+        if found and lowest <= found[-1][1]:
+            found[-1] = (found[-1][0], highest)
+        else:
+            found.append((lowest, highest))
+    return found
 
 
 def _lowest(cut: Cut) -> float:

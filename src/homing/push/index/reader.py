@@ -84,9 +84,12 @@ class Reader:
         self._desk = self._places()
 
     def match_row(
-        self, kernels: Kernels, view: View, row: Rows, known_lanes: int
+        self, kernels: Kernels | None, view: View, row: Rows, known_lanes: int
     ) -> tuple[Ids, Pending | None]:
         """The ids that match one publication, as a copy, and what needs a residual check."""
+        if kernels is None:
+            found = scan_all(view, row.lanes, row.values, known_lanes)
+            return found.ids, found.pending
         counts = self._counts
         self._call(kernels, view, row, known_lanes)
         postponed = counts[_PENDING]
@@ -108,6 +111,11 @@ class Reader:
             return None
         matches, pending = self._counts[_MATCHES], self._counts[_PENDING]
         return Found(self._found[:matches], self._owners[:matches], self._pending[:pending])
+
+    def discard(self) -> None:
+        """The last call's answer is not used, and not counted."""
+        self.counters[at.COUNTERS :] -= self.counters[: at.COUNTERS]
+        self.counters[: at.COUNTERS] = 0
 
     def settle(self, totals: npt.NDArray[np.int64]) -> None:
         """Add what was counted since the last time."""

@@ -1,8 +1,8 @@
 """Snapshots: an index as one file that is mapped into memory and shared by all who open it.
 
     0    8 bytes   HOMINGIX
-    8    u32       format version
-    12   u32       CRC-32 of everything from byte 64 on
+    8    u32       version of the blocks << 8 | version of the rest
+    12   u32       CRC-32 of everything from byte 64 on, and then of bytes 16 to 63
     16   u64       length of the vocabulary
     24   u64       number of blocks
     32   u64       1: something was removed while the file was written
@@ -37,9 +37,11 @@ from homing.push.index.lanes import Vocabulary
 from homing.push.index.tail import Tail
 
 MAGIC = b"HOMINGIX"
-_HEAD = struct.Struct("<8sIIQQQ")
+VERSION = at.VERSION << 8 | 1
+_HEAD = struct.Struct("<8sII")
+_COUNTS = struct.Struct("<QQQ24x")
 _LENGTH = struct.Struct("<I")
-_HEAD_SIZE = 64
+_HEAD_SIZE = _HEAD.size + _COUNTS.size
 _PAGE = 4096
 # Bytes read at once, and bytes copied before they are written: the interpreter is kept for the
 # time of one copy.
@@ -124,8 +126,9 @@ def save(path: Path, moment: Moment, breathe: Callable[[], object]) -> None:
                 checksum = _write(file, pieces, checksum, breathe)
             count = len(moment.paged) + len(moment.tails)
             moved = any(still.moved for still in moment.paged)
+            counts = _COUNTS.pack(size, count, moved)
             file.seek(0)
-            file.write(_HEAD.pack(MAGIC, at.VERSION, checksum, size, count, moved))
+            file.write(_HEAD.pack(MAGIC, VERSION, zlib.crc32(counts, checksum)) + counts)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
@@ -190,11 +193,12 @@ def restore(path: Path, *, verify: bool = True) -> Restored:
         raise CorruptSegment(str(path), 0, str(error)) from None
     if octets.size < _HEAD_SIZE:
         raise CorruptSegment(str(path), 0, "shorter than a header")
-    magic, version, checksum, size, count, moved = _HEAD.unpack(octets[: _HEAD.size].tobytes())
+    magic, version, checksum = _HEAD.unpack(octets[: _HEAD.size].tobytes())
+    size, count, moved = _COUNTS.unpack(octets[_HEAD.size : _HEAD_SIZE].tobytes())
     if magic != MAGIC:
         raise CorruptSegment(str(path), 0, "not a snapshot of an index")
-    if version != at.VERSION:
-        raise CorruptSegment(str(path), 8, f"version {version}, this is version {at.VERSION}")
+    if version != VERSION:
+        raise CorruptSegment(str(path), 8, f"version {version}, this is version {VERSION}")
     if verify and _checksum(octets) != checksum:
         raise CorruptSegment(str(path), 12, "the checksum does not fit")
     if size > octets.size - _HEAD_SIZE:
@@ -236,7 +240,7 @@ def _checksum(octets: np.memmap[Any, np.dtype[np.uint8]]) -> int:
     checksum = 0
     for begin in range(_HEAD_SIZE, octets.size, _PIECE):
         checksum = zlib.crc32(octets[begin : begin + _PIECE].data, checksum)
-    return checksum
+    return zlib.crc32(octets[_HEAD.size : _HEAD_SIZE].data, checksum)
 
 
 def _blocks(
