@@ -107,6 +107,9 @@ def driver(script: str, *words: str) -> bytes:
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
+    sys.stderr.write(
+        done.stderr.decode()[-3000:]
+    )  # shown if what it printed is not as it should be
     return done.stdout
 
 
@@ -233,6 +236,37 @@ async def lived(remote: str, directory: Path) -> None:
 @pytest.mark.timeout(5 * SECONDS)
 def test_live_over_connect(remote: str, tmp_path: Path) -> None:
     asyncio.run(lived(remote, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5 * SECONDS)
+def test_compact_over_connect(remote: str, tmp_path: Path, write_journal: WriteJournal) -> None:
+    events = story(tmp_path, write_journal)
+    tables = tmp_path / "größe tables"
+    more = [*published(2, 400.0, ALICE), NodeStopped(2000.0)]
+    where = ["--remote", remote, "--tables", str(tables)]
+    asked = [
+        ["ingest", "--journal", str(tmp_path / "journal"), "--max-events", "5"],
+        ["compact"],
+        ["show", "subscriptions"],
+        ["compact"],
+        ["show", "subscriptions"],
+        ["compact", "--keep", "1"],
+        ["show", "requests"],
+    ]
+    write_journal(tmp_path / "journal/matcher", more, node=b"node0002")
+    done = json.loads(driver(VERBS, json.dumps(where), json.dumps(asked)).splitlines()[-1])
+    codes, printed = zip(*done, strict=True)
+    assert codes == (0,) * len(asked)
+    told = printed[1].split()
+    assert told[:5] == ["events", str(events + len(more)), "rows", "1", "files"]
+    assert int(told[5].replace(",", "")) > 0
+    assert printed[2] == printed[4]
+    assert ALICE.hex() in printed[4]
+    assert printed[5].split()[:2] == ["events", "0"]  # all of it is years old
+    assert "open" in printed[6]
+    assert not list(tables.glob("events/batch=*"))
+    assert len(list(tables.glob("_generations/generation=*"))) == 2
 
 
 @pytest.mark.nightly

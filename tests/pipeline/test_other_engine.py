@@ -114,11 +114,12 @@ with horizon as (select node, max("at") as h from events group by node),
 pubs as (select id, min(accepted_at) as accepted_at from publications group by id),
 did as (select id, client, min("at") filter (step = 'delivered') as delivered_at,
           count(*) filter (step = 'delivered') as firsts, count(*) filter (step = 'deliveryqueued') as queued,
-          count(*) filter (step <> 'acknowledged') as accounted, max(node) as node
+          count(*) as accounted, max(node) as node
         from deliveries group by all),
-owed as (select id, client, max(matched_at) as matched_at, max(connector) as connector from matches group by all),
+owed as (select id, client, max(matched_at) as matched_at, arg_max(connector, (matched_at, connector)) as connector
+        from matches group by id, client),
 joined as (select coalesce(o.id, d.id) as id, coalesce(o.client, d.client) as client, o.matched_at,
-           d.delivered_at, d.firsts, d.queued, d.accounted, greatest(o.connector, d.node) as place, p.accepted_at
+           d.delivered_at, d.firsts, d.queued, d.accounted, o.connector as place, p.accepted_at
          from owed o full join did d on o.id = d.id and o.client = d.client
          left join pubs p on p.id = coalesce(o.id, d.id)),
 waits as (select b.*, (epoch_us(h.h) - epoch_us(b.matched_at) > 60e6) or

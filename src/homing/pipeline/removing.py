@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -20,6 +21,7 @@ from pyspark.sql.utils import is_remote
 from homing.errors import PipelineError
 from homing.pipeline.tables import MARKERS, Tables
 
+_SAFE = "%/:@?=&+,;!$'()*~-._"
 # Spark's names of what Arrow calls otherwise.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 
@@ -102,9 +104,9 @@ class Tasks:
         try:
             done = work.collect()
         except PySparkException as error:
-            told = next((line for line in reversed(str(error).splitlines()) if "Error" in line), "")
+            *_, told = str(error).partition("JVM stacktrace")[0].strip().splitlines()
             raise PipelineError(
-                f"tasks of this server cannot remove files below {self._place}: {told.strip()}",
+                f"tasks of this server cannot remove files below {self._place}: {told}",
                 hint="run it with --master, beside the tables",
             ) from error
         if not any(row.seen for row in done):
@@ -128,7 +130,9 @@ def removing() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def remove_by_uri(removal: Removal) -> dict[str, bool | int]:
     """One removal below a directory that is given as a URI."""
     scheme, colon, rest = removal.directory.partition(":")
-    system, place = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}{colon}{rest}")
+    # Spark escapes some of what a URI cannot spell, Arrow wants all of it escaped.
+    uri = f"{_SCHEMES.get(scheme, scheme)}{colon}{quote(rest, safe=_SAFE)}"
+    system, place = fs.FileSystem.from_uri(uri)
     found = system.get_file_info(fs.FileSelector(place, allow_not_found=True))
     gone = [each.path for each in found if removal.meant(each.base_name)]
     for path in gone:

@@ -121,7 +121,8 @@ def percentiles(counts: DataFrame) -> DataFrame:
 
 def anomalies(found: DataFrame) -> DataFrame:
     """Minutes with flags: where rate, p99 or errors are far from the half hour before."""
-    before = Window.partitionBy("service").orderBy("minute").rowsBetween(-HISTORY_MINUTES, -1)
+    at = F.unix_seconds("minute")  # a service that rested has no rows of those minutes
+    before = Window.partitionBy("service").orderBy(at).rangeBetween(-HISTORY_MINUTES * MINUTE, -1)
     flagged = found
     for name, column in (("rate", "requests"), ("latency", "p99_us"), ("errors", "errors")):
         value = F.log1p(F.col(column))
