@@ -76,6 +76,14 @@ def test_a_client_that_moved_and_came_back(
     }
 
 
+def test_tables_of_an_earlier_version_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    """They kept subscriptions as state; nothing of them would be seen."""
+    tables = Tables(spark, str(tmp_path / "tables"))
+    tables.complete(Marker(0, 5, ("subscriptions",)))
+    with pytest.raises(PipelineError, match="earlier version"):
+        tables.read("subscriptions")
+
+
 def outcomes(tables: Tables) -> dict[int | None, str]:
     return {row.request: row.outcome for row in tables.read("requests").collect()}
 

@@ -24,6 +24,7 @@ from homing.pipeline.projecting import PROJECTIONS, project
 from homing.pipeline.schema import EVENTS
 from homing.pipeline.tables import TABLES as TABLES_OF_SPARK
 from homing.pipeline.tables import Tables
+from homing.testing import seeds
 from tests.pipeline.conftest import SKEW, WriteJournal, run_through
 
 BROKER, MATCHER, CONNECTORS = b"broker01", b"matcher1", (b"connect1", b"connect2")
@@ -249,7 +250,10 @@ def all_events(told: Story) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-@pytest.fixture(params=[(1, 10**6), (2, 150)], ids=["one batch", "several batches"])
+@pytest.fixture(
+    params=[(1, 10**6), (2, 150), *[(seed, 150) for seed in seeds(ci=0, nightly=20, first=3)]],
+    ids=lambda param: f"{param[0]}, one batch" if param[1] > 1000 else f"{param[0]}, several",
+)
 def both(
     request: pytest.FixtureRequest,
     spark: SparkSession,

@@ -175,6 +175,8 @@ class Tables:
         latest = max(rows, key=lambda row: int(row["generation"]), default=None)
         if latest is None:
             return None
+        if latest.get("runs") is None:
+            raise _outdated(self.root)
         runs = [Run(*(run[name] for name in Run._fields)) for run in latest["runs"]]
         return Generation(latest["generation"], latest["upto"], tuple(runs))
 
@@ -198,7 +200,10 @@ class Tables:
     def markers(self) -> list[Marker]:
         """Every complete batch, oldest first."""
         rows = self._notes(MARKERS, "batch")
-        return sorted(Marker(row["batch"], row["events"], tuple(row["states"])) for row in rows)
+        found = sorted(Marker(row["batch"], row["events"], tuple(row["states"])) for row in rows)
+        if any(name in VIEWS for marker in found for name in marker.states):
+            raise _outdated(self.root)
+        return found
 
     def write(self, frame: DataFrame, place: str, batch: int, mode: str = "overwrite") -> None:
         """One table's part of a batch, whole, instead of whatever is there."""
@@ -266,6 +271,12 @@ class Tables:
                 return None  # nothing there, or a directory that compaction emptied
             raise
         return found
+
+
+def _outdated(root: str) -> PipelineError:
+    """Of tables from before `changes` and runs."""
+    told = f"the tables at {root} were written by an earlier version"
+    return PipelineError(told, hint="ingest the journals into another directory")
 
 
 def _state_batch(name: str, markers: list[Marker]) -> int | None:
