@@ -13,7 +13,7 @@ from homing.errors import PipelineError
 from homing.journal.events import Event, RequestAccepted, RequestAnswered
 from homing.pipeline import compact, ingest
 from homing.pipeline.removing import Removal, remove_by_uri
-from homing.pipeline.tables import Run, Tables
+from homing.pipeline.tables import Generation, Marker, Run, Tables
 from tests.pipeline.conftest import SKEW, WriteJournal, run_through
 
 
@@ -136,6 +136,42 @@ def test_a_full_run_stays_as_it_is(
     assert [run.number for run in last.of("events")] == [6]
     compact.run(tables)
     assert 3 not in generations(root, "events")
+
+
+def test_a_reader_that_meets_a_compaction(
+    spark: SparkSession,
+    tmp_path: Path,
+    write_journal: WriteJournal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between its looks at what there is a batch ends what was open, and is compacted."""
+    monkeypatch.setattr(compact, "TIMES", {"requests": compact.TIMES["requests"]})
+    tables, journal = Tables(spark, str(tmp_path / "tables")), str(tmp_path / "journal")
+    log = write_journal(tmp_path / "journal/broker", [RequestAccepted(1.0, b"echo", b"c", 1)])
+    run_through(lambda: ingest.start(tables, journal))
+    log.append([RequestAnswered(2.0, 1, b"w", 1)], SKEW)
+
+    class Met(Tables):
+        met = False
+
+        def generation(self) -> Generation | None:
+            found = super().generation()
+            self.meet()
+            return found
+
+        def markers(self) -> list[Marker]:
+            found = super().markers()
+            self.meet()
+            return found
+
+        def meet(self) -> None:
+            if not self.met:
+                self.met = True
+                run_through(lambda: ingest.start(tables, journal))
+                compact.run(tables)
+
+    [row] = Met(spark, tables.root).read("requests").collect()
+    assert row.outcome == "answered"
 
 
 def test_which_runs_stay() -> None:

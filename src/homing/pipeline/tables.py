@@ -133,19 +133,22 @@ class Tables:
         if name != "events" and name not in TABLES:
             known = ", ".join(["events", *TABLES, *VIEWS])
             raise PipelineError(f"no table {name!r}", hint=f"there are {known}")
-        markers = self.markers()
-        found = self._batches(name, markers)
+        # In this order: a compaction meanwhile holds no batch that the markers lack.
+        generation, markers = self.generation(), self.markers()
+        found = self._batches(name, generation, markers)
         table = TABLES.get(name)
         if table is None or table.keep is None:
             return found
         return found.unionByName(table.make(self.state(name, markers)))
 
-    def closed(self, name: str, markers: list[Marker] | None = None) -> DataFrame:
-        """The same without what is still open; as of these batches, if they are given."""
-        return self._batches(name, self.markers() if markers is None else markers)
-
-    def _batches(self, name: str, markers: list[Marker]) -> DataFrame:
+    def closed(self, name: str) -> DataFrame:
+        """The same without what is still open."""
         generation = self.generation()
+        return self._batches(name, generation, self.markers())
+
+    def _batches(
+        self, name: str, generation: Generation | None, markers: list[Marker]
+    ) -> DataFrame:
         upto = generation.upto if generation else -1
         runs = generation.of(name) if generation else []
         return self.rows_of(name, runs, upto, markers[-1].batch if markers else -1)
