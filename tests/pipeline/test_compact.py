@@ -170,8 +170,11 @@ def test_a_reader_that_meets_a_compaction(
                 run_through(lambda: ingest.start(tables, journal))
                 compact.run(tables)
 
+    under_way = tables.read("requests")
     [row] = Met(spark, tables.root).read("requests").collect()
     assert row.outcome == "answered"
+    [row] = under_way.collect()  # what it was to read is still there
+    assert row.outcome == "open"
 
 
 def test_which_runs_stay() -> None:

@@ -174,8 +174,9 @@ def _replaced(tables: Tables, before: Generation, after: Generation) -> list[Rem
         place = f"{tables.root}/{COMPACTED}/{name}"
         found.append(Removal(place, "generation", before.number, tuple(used)))
     found.append(Removal(f"{tables.root}/{GENERATIONS}", "generation", before.number - 1))
+    then = [marker for marker in tables.markers() if marker.batch <= before.upto]
     for name, table in TABLES.items():
-        latest = tables.state_batch(name) if table.keep else None
+        latest = tables.state_batch(name, then) if table.keep else None
         if latest is not None:
             found.append(Removal(f"{tables.root}/{STATE}/{name}", "batch", latest - 1))
     return found
