@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
@@ -20,11 +21,15 @@ from homing.errors import PipelineError
 from homing.journal.events import NodeStopped, PublicationAccepted
 from homing.pipeline import session
 from homing.push.placement import load_plan
+from homing.push.publisher import Publisher
 from homing.testing import fabric
 from homing.wire.pushed import Push
 from tests.pipeline.conftest import QUICK, WriteJournal
 from tests.pipeline.test_cluster import DRIVER, HOME, SECONDS, story, told
 from tests.pipeline.test_ledger import ALICE, key, published
+from tests.pipeline.test_live import reached
+from tests.push.processes import Processes
+from tests.push.test_nodes import collect, subscriber
 
 CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -102,6 +107,9 @@ def driver(script: str, *words: str) -> bytes:
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
+    sys.stderr.write(
+        done.stderr.decode()[-3000:]
+    )  # shown if what it printed is not as it should be
     return done.stdout
 
 
@@ -164,6 +172,101 @@ def test_follow_export_and_replay_over_connect(
     assert done == [[0, "2 rows in copied\n"], [0, "2 publications to 2 clients in all\n"]]
     got = {push.id: push.body for push in pushes if isinstance(push, Push)}
     assert got == {key(1).hex(): b"", key(2).hex(): b"\x00\xff"}
+
+
+async def lived(remote: str, directory: Path) -> None:
+    """Publish while a caller lives, while none does, and after one was killed."""
+    async with (
+        Processes(directory, "push.matching=spark") as nodes,
+        Publisher(nodes.port(7001), timeout=60.0) as publisher,
+        subscriber(nodes, "aa" * 12) as even,
+    ):
+        got: list[Push] = []
+        task = asyncio.create_task(collect(even, got))
+
+        async def live(*words: str) -> asyncio.subprocess.Process:
+            where = ["--remote", remote, "--tables", str(directory / "tables")]
+            where += ["--journal", str(nodes.data / "journal")]
+            where += ["--set", f"node.data={directory / 'server'}"]
+            where += ["--set", f"push.dispatcher={nodes.port(7003)}"]
+            command = (sys.executable, "-m", "homing.cli", "pipeline", "live", *words, *where)
+            return await asyncio.create_subprocess_exec(
+                *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+
+        def segments() -> int:
+            """Each life of a stand-in begins one."""
+            return len(list((directory / "server/journal").glob("live-*/*.hj")))
+
+        async def publish(numbers: range) -> None:
+            await asyncio.gather(*[publisher.publish({"n": n, "half": n % 2}) for n in numbers])
+
+        await even.subscribe("half = 0")
+        await publish(range(20))
+        draining = await live("--drain")
+        async with asyncio.timeout(SECONDS):
+            out, err = await draining.communicate()
+        assert (draining.returncode, out) == (0, b"all handed over\n"), err.decode()[-3000:]
+        await reached(lambda: len(got) == 10)
+
+        await even.subscribe("n in 20..29", name="some")
+        following = await live()
+        await publish(range(20, 40))
+        await reached(lambda: len(got) == 25)
+        following.kill()  # the stream goes on at the server, whoever began it
+        await following.communicate()
+        await publish(range(40, 60))
+        await reached(lambda: len(got) == 35)
+
+        lives = segments()
+        following = await live()  # the stream of the one that was killed ends, and this one goes on
+        await reached(lambda: segments() > lives)
+        await publish(range(60, 80))
+        await reached(lambda: len(got) >= 45)
+        following.send_signal(signal.SIGINT)
+        async with asyncio.timeout(SECONDS):
+            out, err = await following.communicate()
+        assert (following.returncode, out) == (0, b"stopped\n"), err.decode()[-3000:]
+        task.cancel()
+    wanted = [n for n in range(80) if n % 2 == 0 or 20 <= n < 30]
+    assert sorted(int(one.attrs["n"]) for one in got) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5 * SECONDS)
+def test_live_over_connect(remote: str, tmp_path: Path) -> None:
+    asyncio.run(lived(remote, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5 * SECONDS)
+def test_compact_over_connect(remote: str, tmp_path: Path, write_journal: WriteJournal) -> None:
+    events = story(tmp_path, write_journal)
+    tables = tmp_path / "größe tables"
+    more = [*published(2, 400.0, ALICE), NodeStopped(2000.0)]
+    where = ["--remote", remote, "--tables", str(tables)]
+    asked = [
+        ["ingest", "--journal", str(tmp_path / "journal"), "--max-events", "5"],
+        ["compact"],
+        ["show", "subscriptions"],
+        ["compact"],
+        ["show", "subscriptions"],
+        ["compact", "--keep", "1"],
+        ["show", "requests"],
+    ]
+    write_journal(tmp_path / "journal/matcher", more, node=b"node0002")
+    done = json.loads(driver(VERBS, json.dumps(where), json.dumps(asked)).splitlines()[-1])
+    codes, printed = zip(*done, strict=True)
+    assert codes == (0,) * len(asked)
+    told = printed[1].split()
+    assert told[:5] == ["events", str(events + len(more)), "rows", "1", "files"]
+    assert int(told[5].replace(",", "")) > 0
+    assert printed[2] == printed[4]
+    assert ALICE.hex() in printed[4]
+    assert printed[5].split()[:2] == ["events", "0"]  # all of it is years old
+    assert "open" in printed[6]
+    assert not list(tables.glob("events/batch=*"))
+    assert len(list(tables.glob("_generations/generation=*"))) == 2
 
 
 @pytest.mark.nightly

@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homing.errors import PipelineError
-from homing.journal.events import RequestAnswered
+from homing.journal.events import Event, RequestAnswered, SubscriptionRemoved, SubscriptionSet
 from homing.journal.sealing import seal_all
 from homing.pipeline import ingest
 from homing.pipeline.tables import TABLES, Marker, Tables
 from tests.pipeline.conftest import SKEW, ToFrame, WriteJournal, run_through
 from tests.pipeline.test_crash import story
-from tests.pipeline.test_push_tables import CHANGES, PLACE
+from tests.pipeline.test_push_tables import ALICE, BOB, CHANGES, PLACE, history
 from tests.pipeline.test_requests import STORY
 
 
@@ -47,6 +47,41 @@ def test_incremental_runs_add_up(
     events = tables.read("events")
     assert events.count() == len(STORY) + 1 + len(CHANGES)
     assert events.select("node", "number").distinct().count() == events.count()
+
+
+def test_a_client_that_moved_and_came_back(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    """Journals come one after the other: what ended a subscription may be read batches later."""
+    here, there = PLACE, b"connect2"
+    at_home: list[Event] = [
+        SubscriptionSet(1.0, ALICE, here, b"s", b"{1}"),
+        SubscriptionSet(9.0, ALICE, here, b"s", b"{3}"),
+        SubscriptionRemoved(12.0, BOB, here),
+    ]
+    away: list[Event] = [
+        SubscriptionSet(5.0, ALICE, there, b"s", b"{2}"),
+        SubscriptionSet(10.0, BOB, there, b"s", b"{4}"),
+    ]
+    for node, events in ((here, at_home), (there, away)):
+        write_journal(tmp_path / "journal" / node.decode(), *[[each] for each in events], node=node)
+    tables = Tables(spark, str(tmp_path / "tables"))
+    run(tables, tmp_path / "journal", max_events=2)
+    assert len(tables.markers()) > 2
+    assert history(tables.read("subscriptions")) == {
+        "{1}": (1.0, 5.0),
+        "{2}": (5.0, 9.0),
+        "{3}": (9.0, None),
+        "{4}": (10.0, 12.0),
+    }
+
+
+def test_tables_of_an_earlier_version_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    """They kept subscriptions as state; nothing of them would be seen."""
+    tables = Tables(spark, str(tmp_path / "tables"))
+    tables.complete(Marker(0, 5, ("subscriptions",)))
+    with pytest.raises(PipelineError, match="earlier version"):
+        tables.read("subscriptions")
 
 
 def outcomes(tables: Tables) -> dict[int | None, str]:

@@ -67,6 +67,8 @@ def test_all_is_well(frame: ToFrame) -> None:
         Redelivered(500.0, key(1), BOB),
         Acknowledged(501.0, key(1), ALICE + BOB),
         Dropped(502.0, key(1), CAROL, b"slow"),
+        *published(4, 510.0, BOB),
+        Acknowledged(512.0, key(4), BOB),  # it has it, though nobody wrote how
         *published(2, 600.0),
         RequestAccepted(990.0, b"echo", b"c", 1),  # still within grace
         *published(3, 995.0, ALICE),
@@ -119,3 +121,16 @@ def test_clock_skew_between_nodes_makes_no_loss(frame: ToFrame) -> None:
     assert problems(matcher.unionByName(later)) == lost
     others = frame(NodeStopped(2000.0), node=b"node0003")  # it is silent for too long
     assert problems(matcher.unionByName(connector).unionByName(others)) == lost
+
+
+def test_the_connector_that_was_told_last_owes_the_record(frame: ToFrame) -> None:
+    """A client moved, and its publication was matched again: grace is counted where it is now."""
+    former, now = b"connect9", b"connect1"
+    matcher = frame(
+        PublicationAccepted(1000.0, key(1), b"p", b"{}", b""),
+        PublicationMatched(1000.0, key(1), ALICE + former, 1),
+        PublicationMatched(1010.0, key(1), ALICE + now, 1),
+        NodeStopped(1100.0),
+    )
+    told = [frame(NodeStopped(1100.0), node=former), frame(NodeStopped(400.0), node=now)]
+    assert problems(matcher.unionByName(told[0]).unionByName(told[1])) == set()

@@ -24,6 +24,7 @@ from homing.pipeline.projecting import PROJECTIONS, project
 from homing.pipeline.schema import EVENTS
 from homing.pipeline.tables import TABLES as TABLES_OF_SPARK
 from homing.pipeline.tables import Tables
+from homing.testing import seeds
 from tests.pipeline.conftest import SKEW, WriteJournal, run_through
 
 BROKER, MATCHER, CONNECTORS = b"broker01", b"matcher1", (b"connect1", b"connect2")
@@ -114,11 +115,12 @@ with horizon as (select node, max("at") as h from events group by node),
 pubs as (select id, min(accepted_at) as accepted_at from publications group by id),
 did as (select id, client, min("at") filter (step = 'delivered') as delivered_at,
           count(*) filter (step = 'delivered') as firsts, count(*) filter (step = 'deliveryqueued') as queued,
-          count(*) filter (step <> 'acknowledged') as accounted, max(node) as node
+          count(*) as accounted, max(node) as node
         from deliveries group by all),
-owed as (select id, client, max(matched_at) as matched_at, max(connector) as connector from matches group by all),
+owed as (select id, client, max(matched_at) as matched_at, arg_max(connector, (matched_at, connector)) as connector
+        from matches group by id, client),
 joined as (select coalesce(o.id, d.id) as id, coalesce(o.client, d.client) as client, o.matched_at,
-           d.delivered_at, d.firsts, d.queued, d.accounted, greatest(o.connector, d.node) as place, p.accepted_at
+           d.delivered_at, d.firsts, d.queued, d.accounted, o.connector as place, p.accepted_at
          from owed o full join did d on o.id = d.id and o.client = d.client
          left join pubs p on p.id = coalesce(o.id, d.id)),
 waits as (select b.*, (epoch_us(h.h) - epoch_us(b.matched_at) > 60e6) or
@@ -248,7 +250,10 @@ def all_events(told: Story) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-@pytest.fixture(params=[(1, 10**6), (2, 150)], ids=["one batch", "several batches"])
+@pytest.fixture(
+    params=[(1, 10**6), (2, 150), *[(seed, 150) for seed in seeds(ci=0, nightly=20, first=3)]],
+    ids=lambda param: f"{param[0]}, one batch" if param[1] > 1000 else f"{param[0]}, several",
+)
 def both(
     request: pytest.FixtureRequest,
     spark: SparkSession,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from homing.journal.events import (
@@ -19,7 +20,7 @@ from homing.journal.events import (
 )
 from homing.pipeline import intervals
 from homing.pipeline.publications import deliveries, matched, matches, publications
-from tests.pipeline.conftest import ToFrame
+from tests.pipeline.conftest import SKEW, ToFrame
 
 ID, ALICE, BOB, PLACE = b"i" * 12, b"a" * 12, b"b" * 12, b"connect1"
 A, B = ALICE.hex(), BOB.hex()
@@ -89,20 +90,23 @@ def test_subscriptions_hold_from_when_to_when(frame: ToFrame) -> None:
         "{5}": (5.0, 6.0),
         "{6}": (7.0, None),
     }
-    assert history(intervals.subscriptions(frame(*CHANGES, node=PLACE))) == expected
-    for cut in (2, 5):
-        early = frame(*CHANGES[:cut], node=PLACE)
-        first = intervals.subscriptions(early)
-        late = frame(*CHANGES[cut:], first=cut + 1, node=PLACE)
-        second = intervals.subscriptions(intervals.still_open(early, first).unionByName(late))
-        assert history(first.where("not open").unionByName(second)) == expected
+    changes = intervals.changes(frame(*CHANGES, node=PLACE))
+    assert history(intervals.subscriptions(changes)) == expected
+    for seconds in (2.5, 4.0, 5.5, 6.5):
+        left = intervals.not_over(changes, datetime.fromtimestamp(SKEW / 1e6 + seconds, UTC))
+        assert left.count() < len(CHANGES) or seconds < 4
+        assert history(intervals.subscriptions(left)) == {
+            fields: (begin, end)
+            for fields, (begin, end) in expected.items()
+            if end is None or end >= seconds
+        }
 
 
 def test_the_copies_that_matchers_record_do_not_count(frame: ToFrame) -> None:
     connector = frame(*CHANGES, node=PLACE)
     copies = [SubscriptionSet(each.at + 1.5, ALICE, PLACE, b"cheap", b"{1}") for each in CHANGES]
     both = connector.unionByName(frame(*copies, node=b"node0002"))
-    assert history(intervals.subscriptions(both)) == history(intervals.subscriptions(connector))
+    assert intervals.changes(both).collect() == intervals.changes(connector).collect()
 
 
 def test_sessions(frame: ToFrame) -> None:
@@ -121,7 +125,7 @@ def test_sessions(frame: ToFrame) -> None:
 
 
 def test_a_clock_that_is_set_back_leaves_nothing_open(frame: ToFrame) -> None:
-    """Within a node numbers tell what came first, in one batch and in two."""
+    """Within a node numbers tell what came first; of sessions in one batch and in two."""
     events: list[Event] = [
         SubscriptionSet(100.0, ALICE, PLACE, b"cheap", b"{1}"),
         SessionOpened(100.0, ALICE),
@@ -129,18 +133,18 @@ def test_a_clock_that_is_set_back_leaves_nothing_open(frame: ToFrame) -> None:
         SubscriptionRemoved(70.0, ALICE, PLACE),
         SessionClosed(61.0, ALICE, b"bye"),
     ]
-    for cut in (2, 3, 5):
-        early = frame(*events[:cut], node=PLACE)
-        late = frame(*events[cut:], node=PLACE, first=cut + 1)
-        told = {}
-        for make in (intervals.subscriptions, intervals.sessions):
-            first = make(early)
-            known = intervals.still_open(early, first).unionByName(late)
-            told[make] = first.where("not open").unionByName(make(known))
-        assert history(told[intervals.subscriptions]) == {
+    changes = intervals.changes(frame(*events, node=PLACE))
+    cutoff = datetime.fromtimestamp(SKEW / 1e6 + 80.0, UTC)
+    for known in (changes, intervals.not_over(changes, cutoff)):
+        assert history(intervals.subscriptions(known)) == {
             "{1}": (100.0, 100.0),
             "{2}": (60.0, 70.0),
         }
-        [session] = told[intervals.sessions].collect()
+    for cut in (2, 3, 5):
+        early = frame(*events[:cut], node=PLACE)
+        late = frame(*events[cut:], node=PLACE, first=cut + 1)
+        first = intervals.sessions(early)
+        second = intervals.sessions(intervals.still_open(early, first).unionByName(late))
+        [session] = first.where("not open").unionByName(second).collect()
         assert (session.open, session.reason) == (False, "bye")
         assert session.closed_at == session.opened_at

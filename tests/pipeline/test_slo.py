@@ -6,6 +6,7 @@ import random
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from homing.journal.events import (
     Delivered,
@@ -54,14 +55,30 @@ def test_histograms_merge(frame: ToFrame) -> None:
     assert row.p99_us == pytest.approx(500_000, rel=0.02)
 
 
+def test_a_request_counts_once_however_often_it_ends(frame: ToFrame) -> None:
+    """Ends that a later batch has are rows of their own."""
+    first = requests(
+        frame(RequestAccepted(1.0, b"echo", b"c", 1), RequestAnswered(2.0, 1, b"w", 1))
+    )
+    orphan = requests(frame(RequestAnswered(3.0, 9, b"w", 1), first=3))
+    again = [RequestAnswered(70.0, 1, b"w", 1), RequestAnswered(71.0, 9, b"w", 1)]
+    later = requests(frame(*again, first=4))
+    counts = slo.histogram(first.unionByName(orphan).unionByName(later))
+    found = [
+        (row.service, row.requests, row.minute.minute) for row in slo.minutes(counts).collect()
+    ]
+    assert sorted(found, key=str) == [("echo", 1, 13), (None, 1, 13)]
+
+
 def test_unusual_minutes_are_flagged(spark: SparkSession) -> None:
     quiet = [("echo", minute, 100 + minute % 3, 500.0 + minute % 5, 1) for minute in range(20)]
     rows = [*quiet, ("echo", 20, 100, 50_000.0, 1), ("echo", 21, 9000, 500.0, 700)]
+    rows.append(("echo", 60, 9000, 50_000.0, 700))  # it rested for longer than usual reaches back
     found = spark.createDataFrame(
         rows, "service string, minute int, requests bigint, p99_us double, errors bigint"
-    )
+    ).withColumn("minute", F.timestamp_seconds(F.col("minute") * 60))
     flags = {
-        row.minute: (row.odd_rate, row.odd_latency, row.odd_errors)
+        row.minute.minute: (row.odd_rate, row.odd_latency, row.odd_errors)
         for row in slo.anomalies(found).collect()
         if row.odd_rate or row.odd_latency or row.odd_errors
     }

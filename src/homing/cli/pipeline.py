@@ -40,13 +40,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from homing.config import Config
-    from homing.pipeline.handing import Handing
     from homing.pipeline.tables import Tables
 
 app = verb("pipeline", __doc__)
 
 POLL_SECONDS = 0.5
-READY_SECONDS = 30.0  # for dispatchers to tell their subscriptions, and to take over the last
 _STARTED = time.monotonic()  # the verb's module is loaded when the command begins
 
 
@@ -63,20 +61,14 @@ class Where:
     ] = ()
     explain: Annotated[bool, Parameter(help="print Spark's plan instead of running")] = False
 
-    def open(self, flags: ConfigFlags, classic: str = "") -> Tables:
-        """A Spark session and the tables in it; `classic`: what it does that Connect cannot."""
+    def open(self, flags: ConfigFlags) -> Tables:
+        """A Spark session and the tables in it."""
         from homing.cli.checkup import need_java
         from homing.pipeline.session import connect
         from homing.pipeline.tables import Tables
 
         config = flags.load({"pipeline.master": self.master})
-        master = config.pipeline.master
-        remote = self.remote or (master if master.startswith("sc://") else None)
-        if remote is not None and classic:
-            raise PipelineError(
-                f"this job {classic}, which Spark Connect cannot",
-                hint="run it with --master, beside the tables",
-            )
+        master, remote = config.pipeline.master, self.server(config)
         if remote is None:
             need_java()
         settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
@@ -84,6 +76,11 @@ class Where:
         spark = connect(master, remote=remote, settings=settings)
         root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
         return Tables(spark, root)
+
+    def server(self, config: Config) -> str | None:
+        """The Spark Connect server that is meant, if one is."""
+        master = self.master or config.pipeline.master
+        return self.remote or (master if master.startswith("sc://") else None)
 
 
 HERE = Where()
@@ -198,16 +195,22 @@ def live(
 ) -> int:
     """Match publications in the matchers' place and hand them to the dispatchers."""
     from homing.pipeline import live as job
+    from homing.pipeline.handing import READY_SECONDS, stand_in
 
     config = flags.load()
-    tables = where.open(flags, classic="keeps state between batches")
-    source = _source(config, journal, endpoint)
-    with _standing_in(config, "live") as handing:
-        kept = checkpoint or f"{tables.root}/_live"
-        start = partial(job.start, tables.spark, handing, source, kept)
-        _follow(partial(start, follow=not drain, max_events=max_events), not drain)
-        left = 0 if handing.wait_done(READY_SECONDS) else len(handing.standin.owed)
-    print(f"{left:,} publications still owed, in the journal" if left else "all handed over")
+    tables = where.open(flags)
+    start = partial(job.start, tables.spark, follow=not drain, max_events=max_events)
+    rest = (_source(config, journal, endpoint), checkpoint or f"{tables.root}/_live")
+    if where.server(config):
+        sent = job.Sent(config, drain=drain)
+        _follow(lambda: start(sent, *rest), not drain)
+        left = sent.left(tables.spark)
+    else:
+        with stand_in(config, "live") as handing:
+            _follow(lambda: start(handing, *rest), not drain)
+            left = 0 if handing.wait_done(READY_SECONDS) else len(handing.standin.owed)
+    done = "all handed over" if drain or not where.server(config) else "stopped"
+    print(f"{left:,} publications still owed, in the journal" if left else done)
     return OK
 
 
@@ -225,6 +228,7 @@ def replay(
     """Send publications again, under their own ids, to those who have not got them."""
     from homing.ids import parse_id
     from homing.pipeline import replay as job
+    from homing.pipeline.handing import stand_in
 
     if client is not None:
         client = parse_id(client).hex()
@@ -234,7 +238,7 @@ def replay(
         raise PipelineError(f"a rate is above 0, not {rate}")
     tables = where.open(flags)
     asked = job.Asked(since, until, client, again, rate)
-    with _standing_in(flags.load(), "replay") as handing:
+    with stand_in(flags.load(), "replay") as handing:
         found = job.plan(tables, list(handing.entries().values()), asked)
         if where.explain:
             found.explain("formatted")
@@ -295,7 +299,7 @@ def compact(
     if keep is not None and keep <= 0:
         raise PipelineError(f"days to keep are above 0, not {keep}")
     cutoff = None if keep is None else datetime.now(UTC) - timedelta(days=keep)
-    tables = where.open(flags, classic="removes files")
+    tables = where.open(flags)
     if where.explain:
         job.kept(tables.closed("events"), "events", cutoff).explain("formatted")
         return OK
@@ -371,20 +375,6 @@ def _source(config: Config, journal: Path | None, endpoint: str | None) -> dict[
     if endpoint is not None:
         return {"endpoint": endpoint, "token": config.journal.token}
     return {"path": str(journal or Path(config.node.data))}
-
-
-def _standing_in(config: Config, role: str) -> Handing:
-    """A matcher of the driver's own, once it knows every subscription."""
-    from homing.node.push import node_identity
-    from homing.pipeline.handing import Handing, dispatchers_of
-
-    handing = Handing(config, role, node_identity(config, role, None), dispatchers_of(config))
-    try:
-        handing.wait_ready(READY_SECONDS)
-    except BaseException:
-        handing.close()
-        raise
-    return handing
 
 
 def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:

@@ -28,7 +28,7 @@ from homing.node.host import Host
 from homing.node.instruments import PUBLICATIONS, SUBSCRIPTIONS, UNSETTLED
 from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal
 from homing.node.plug import StreamPlug
-from homing.node.push import NODE_BOUNDS, node_token
+from homing.node.push import NODE_BOUNDS, node_identity, node_token
 from homing.node.status import start_status
 from homing.pipeline.register import Entry
 from homing.pipeline.standin import StandIn
@@ -38,6 +38,7 @@ from homing.wire.publish import Publish
 # How often a full stand-in, and one that waits for others, is asked again.
 PAUSE = 0.02
 DRAIN_SECONDS = 5.0
+READY_SECONDS = 30.0  # for dispatchers to tell their subscriptions, and to take over the last
 
 T = TypeVar("T")
 
@@ -194,6 +195,17 @@ class Handing(Closing):
         directory = journal_directory(config, self._role_name, self._node.hex())
         start_checkpoints(host, standin, directory / CHECKPOINT)
         return standin
+
+
+def stand_in(config: Config, role: str) -> Handing:
+    """One under the id that this machine keeps for the role, once it knows every subscription."""
+    handing = Handing(config, role, node_identity(config, role, None), dispatchers_of(config))
+    try:
+        handing.wait_ready(READY_SECONDS)
+    except BaseException:
+        handing.close()
+        raise
+    return handing
 
 
 def figures(standin: StandIn) -> Iterator[Sample]:

@@ -3,15 +3,25 @@
 Each opening event (SubscriptionSet, SessionOpened) holds until the next event of the same
 key; a row whose end has not come is `open` and has no end. A clock that is set back makes no end
 earlier than its beginning.
+
+A session is one node's, whose events come in their order. A client's subscriptions are told by every connector
+it was at, and journals come in any order: what ended a subscription may be read long after it, and an end that
+is known may turn out not to be the first. So `subscriptions` is made of all that is known whenever it is read.
+What is kept for it is the table `changes`.
 """
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 SUBSCRIPTION_KINDS = ("SubscriptionSet", "SubscriptionRemoved")
 SESSION_KINDS = ("SessionOpened", "SessionClosed")
+
+# Columns of the table `changes`.
+CHANGES = ("client", "connector", "name", "fields", "kind", "at", "node", "number")
 
 _END = Window.unboundedFollowing
 # Clocks of two nodes may disagree; within a node the number decides, also where its clock was set back.
@@ -29,15 +39,15 @@ def _not_before(end: Column) -> Column:
     return F.when(end.isNotNull(), F.greatest(end, F.col("at")))
 
 
-def subscriptions(events: DataFrame) -> DataFrame:
+def changes(events: DataFrame) -> DataFrame:
+    """Each change of a subscription, as the connector that owns the session records it; matchers record copies."""
+    ours = F.col("kind").isin(*SUBSCRIPTION_KINDS) & (F.col("node") == F.col("connector"))
+    return events.where(ours).select(*CHANGES)
+
+
+def subscriptions(changes: DataFrame) -> DataFrame:
     """History of every subscription with its validity."""
-    changes = _clocked(_changes(events))
-    following = Window.partitionBy("client").orderBy(*_ORDER).rowsBetween(1, _END)
-    change = F.struct(*_ORDER, "at")
-    replaced = F.lead(change).over(Window.partitionBy("client", "name").orderBy(*_ORDER))
-    wiped = F.first(F.when(_wipes(), change), ignorenulls=True).over(following)
-    end = F.least(replaced, wiped)["at"]
-    ended = changes.withColumn("valid_to", _not_before(end))
+    ended = _ended(changes).withColumn("valid_to", _not_before(F.col("end.at")))
     return ended.where("kind = 'SubscriptionSet'").select(
         "client",
         "connector",
@@ -51,11 +61,24 @@ def subscriptions(events: DataFrame) -> DataFrame:
     )
 
 
-def _changes(events: DataFrame) -> DataFrame:
-    """As the connector that owns the session records them; matchers record copies."""
-    return events.where(
-        F.col("kind").isin(*SUBSCRIPTION_KINDS) & (F.col("node") == F.col("connector"))
-    )
+def not_over(changes: DataFrame, cutoff: datetime) -> DataFrame:
+    """Without subscriptions that ended before a moment, and without what ended them.
+
+    By the clock that orders them: what ended one that is kept is kept.
+    """
+    over = F.when(F.col("kind") == "SubscriptionSet", F.col("end.clock")).otherwise(F.col("clock"))
+    kept = _ended(changes).where(over.isNull() | (over >= F.lit(cutoff)))
+    return kept.select(*CHANGES)
+
+
+def _ended(changes: DataFrame) -> DataFrame:
+    """Changes with the one that ended each."""
+    clocked = _clocked(changes)
+    following = Window.partitionBy("client").orderBy(*_ORDER).rowsBetween(1, _END)
+    change = F.struct(*_ORDER, "at")
+    replaced = F.lead(change).over(Window.partitionBy("client", "name").orderBy(*_ORDER))
+    wiped = F.first(F.when(_wipes(), change), ignorenulls=True).over(following)
+    return clocked.withColumn("end", F.least(replaced, wiped))
 
 
 def _wipes() -> Column:

@@ -1,8 +1,8 @@
 """Job `ledger`: is every request and every publication accounted for?
 
 A request owes exactly one end. A publication owes a match, and each client it was matched to
-owes exactly one first delivery, a place in a durable queue, or a recorded drop. Whatever
-breaks this is one row of the audit:
+owes exactly one first delivery, a place in a durable queue, or a recorded drop; what a client has
+acknowledged it has. Whatever breaks this is one row of the audit:
 
     lost        accepted or matched, and nothing came of it within `grace`
     duplicate   two ends, or two first deliveries
@@ -29,7 +29,7 @@ from homing.pipeline.tables import Tables
 
 # Violations named one by one; the rest is counted.
 NAMED = 50
-_ACCOUNTED = ("delivered", "redelivered", "dropped", "deliveryqueued")
+_ACCOUNTED = ("delivered", "redelivered", "acknowledged", "dropped", "deliveryqueued")
 
 
 class Terms(NamedTuple):
@@ -155,14 +155,15 @@ def audit_deliveries(
         .groupBy("id", "client")
         .agg(
             F.max("node").alias("node"),
-            F.max("connector").alias("connector"),
             F.min("at").alias("at"),
-            F.max(F.when(F.col("step") == "matched", F.col("at"))).alias("matched_at"),
+            # Matched again after its client had moved: the connector that was told last owes the record.
+            F.max(F.when(F.col("step") == "matched", F.struct("at", "connector"))).alias("last"),
             F.min(F.when(F.col("step") == "delivered", F.col("at"))).alias("delivered_at"),
             F.count(F.when(F.col("step") == "delivered", 1)).alias("first_deliveries"),
             F.count(F.when(F.col("step").isin(*_ACCOUNTED), 1)).alias("accounted"),
             F.count(F.when(F.col("step") == "deliveryqueued", 1)).alias("queued"),
         )
+        .withColumns({"matched_at": F.col("last.at"), "connector": F.col("last.connector")})
         .join(accepted, "id", "left")
         .join(F.broadcast(theirs), "connector", "left")
         .crossJoin(F.broadcast(anyone))

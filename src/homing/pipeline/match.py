@@ -93,12 +93,15 @@ def pairs(publications: DataFrame, names: Sequence[str]) -> DataFrame:
 def ship(subscriptions: DataFrame, shards: int) -> list[str]:
     """Build the index of each shard and send it to the executors; the files' names."""
     kernel()  # tasks fetch what is compiled here
-    rows = subscriptions.select("client", "connector", "fields")
+    since = [name for name in ("valid_from",) if name in subscriptions.columns]
+    rows = subscriptions.select("client", "connector", "fields", *since)
     number = F.pmod(F.xxhash64("client"), F.lit(shards))
     parts = [rows.where(number == shard) if shards > 1 else rows for shard in range(shards)]
     run = uuid.uuid4().hex
     names = [f"subscriptions-{run}-{shard}" for shard in range(shards)]
     for name, table in zip(names, _collected(parts), strict=True):
+        if since:  # Spark's order is any, and the last subscription knows where its client is
+            table = table.sort_by([(since[0], "ascending")])
         for path in save(table, scratch() / name):
             send(subscriptions.sparkSession, str(path))
     return names

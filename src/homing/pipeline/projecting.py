@@ -1,7 +1,7 @@
 """Tables of the push plane as homing.pipeline.publications makes them, in Arrow instead of Spark.
 
-`matched`, `matches` and `deliveries` look at one event at a time: the task that reads a piece of a journal
-leaves its rows of them too. `publications` is left to Spark, which alone writes its VARIANT.
+`matched`, `matches`, `deliveries` and `changes` look at one event at a time: the task that reads a piece of a
+journal leaves its rows of them too. `publications` is left to Spark, which alone writes its VARIANT.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from homing.pipeline.intervals import CHANGES, SUBSCRIPTION_KINDS
 from homing.pipeline.publications import DELIVERY_KINDS, MATCH_KINDS
 
 _TEXT = pa.string()
@@ -69,11 +70,18 @@ def deliveries(events: pa.RecordBatch) -> pa.Table:
     )
 
 
+def changes(events: pa.RecordBatch) -> pa.Table:
+    """One row a change of a subscription, as its connector records it."""
+    owned = pc.equal(events.column("node").cast(_TEXT), events.column("connector").cast(_TEXT))
+    return pa.Table.from_batches([events.filter(owned)]).select(CHANGES)
+
+
 _EVENT = ("id", "node", "at", "kind", "clients")
 PROJECTIONS = {
     "matched": Projection(MATCH_KINDS, (*_EVENT, "count"), matched),
     "matches": Projection(MATCH_KINDS, (*_EVENT, "connectors", "took_us"), matches),
     "deliveries": Projection(DELIVERY_KINDS, (*_EVENT, "number", "code"), deliveries),
+    "changes": Projection(SUBSCRIPTION_KINDS, CHANGES, changes),
 }
 
 

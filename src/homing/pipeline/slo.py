@@ -58,7 +58,7 @@ def histogram(requests: DataFrame, seconds: int = MINUTE) -> DataFrame:
     """
     begin = F.floor(F.unix_seconds("ended_at") / seconds) * seconds
     return (
-        requests.where("not open")
+        each_once(requests.where("not open"))
         .withColumn("minute", F.timestamp_seconds(begin))
         .withColumn("bucket", F.when(_timed(), _bucket("latency_us")))
         .groupBy("service", "minute", "outcome", "bucket")
@@ -68,6 +68,18 @@ def histogram(requests: DataFrame, seconds: int = MINUTE) -> DataFrame:
             F.sum("waited_us").alias("waited_us"),
         )
     )
+
+
+def each_once(requests: DataFrame) -> DataFrame:
+    """Without ends that came after the first, which are rows of their own where a later batch has them."""
+    same = ["node", "request"]
+    alone = requests.where("accepted_at is null and request is not null")
+    accepted = requests.where("accepted_at is not null").select(*same)
+    known = accepted.join(alone.select(*same), same, "left_semi")
+    first = F.row_number().over(Window.partitionBy(*same).orderBy("ended_at")) == 1
+    orphans = alone.join(known, same, "left_anti").withColumn("first", first).where("first")
+    whole = requests.where("accepted_at is not null or request is null")
+    return whole.unionByName(orphans.drop("first"))
 
 
 def minutes(counts: DataFrame, seconds: int = MINUTE) -> DataFrame:
@@ -121,7 +133,8 @@ def percentiles(counts: DataFrame) -> DataFrame:
 
 def anomalies(found: DataFrame) -> DataFrame:
     """Minutes with flags: where rate, p99 or errors are far from the half hour before."""
-    before = Window.partitionBy("service").orderBy("minute").rowsBetween(-HISTORY_MINUTES, -1)
+    at = F.unix_seconds("minute")  # a service that rested has no rows of those minutes
+    before = Window.partitionBy("service").orderBy(at).rangeBetween(-HISTORY_MINUTES * MINUTE, -1)
     flagged = found
     for name, column in (("rate", "requests"), ("latency", "p99_us"), ("errors", "errors")):
         value = F.log1p(F.col(column))

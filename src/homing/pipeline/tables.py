@@ -7,6 +7,8 @@
     <root>/_checkpoint/              how far the stream has come (Spark's own)
     <root>/_compacted/, _generations/  the same in few files (homing.pipeline.compact)
 
+`subscriptions` has no files of its own: it is made of `changes` whenever it is read (homing.pipeline.intervals).
+
 A batch that has its marker is never written again, one without is overwritten whole: so a
 driver killed anywhere leaves neither loss nor duplicate, and readers, who take only batches
 that have their marker, see all tables move together.
@@ -36,9 +38,18 @@ Transformation = Callable[[DataFrame], DataFrame]
 Keep = Callable[[DataFrame, DataFrame], DataFrame]
 
 COMPACTED, GENERATIONS, MARKERS = "_compacted", "_generations", "_batches"
+_RUN = pa.struct(
+    [
+        ("table", pa.string()),
+        ("number", pa.int64()),
+        ("rows", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
 _NOTES = {
     MARKERS: pa.schema([("events", pa.int64()), ("states", pa.list_(pa.string()))]),
-    GENERATIONS: pa.schema([("upto", pa.int64())]),
+    GENERATIONS: pa.schema([("upto", pa.int64()), ("runs", pa.list_(_RUN))]),
 }
 
 
@@ -59,14 +70,15 @@ TABLES: dict[str, Table] = {
         Table("matched", publications.MATCH_KINDS, publications.matched),
         Table("matches", publications.MATCH_KINDS, publications.matches),
         Table("deliveries", publications.DELIVERY_KINDS, publications.deliveries),
-        Table(
-            "subscriptions",
-            intervals.SUBSCRIPTION_KINDS,
-            intervals.subscriptions,
-            intervals.still_open,
-        ),
+        Table("changes", intervals.SUBSCRIPTION_KINDS, intervals.changes),
         Table("sessions", intervals.SESSION_KINDS, intervals.sessions, intervals.still_open),
     )
+}
+
+
+# Tables that are made of another one when they are read.
+VIEWS: dict[str, tuple[str, Transformation]] = {
+    "subscriptions": ("changes", intervals.subscriptions)
 }
 
 
@@ -78,11 +90,26 @@ class Marker(NamedTuple):
     states: tuple[str, ...]
 
 
+class Run(NamedTuple):
+    """Rows of a table that one compaction wrote, and the span of their times, in µs."""
+
+    table: str
+    number: int  # of that compaction
+    rows: int
+    first: int | None
+    last: int | None
+
+
 class Generation(NamedTuple):
-    """A compaction: it holds every batch up to `upto`."""
+    """A compaction: its runs hold every batch up to `upto`."""
 
     number: int
     upto: int
+    runs: tuple[Run, ...]
+
+    def of(self, table: str) -> list[Run]:
+        """The runs of one table."""
+        return [run for run in self.runs if run.table == table]
 
 
 class Tables:
@@ -100,44 +127,67 @@ class Tables:
 
     def read(self, name: str) -> DataFrame:
         """A table as of its last complete batch, what is still open included."""
+        if name in VIEWS:
+            of, make = VIEWS[name]
+            return make(self.read(of))
         if name != "events" and name not in TABLES:
-            raise PipelineError(f"no table {name!r}", hint=f"there are events, {', '.join(TABLES)}")
-        markers = self.markers()
-        found = self._batches(name, markers)
+            known = ", ".join(["events", *TABLES, *VIEWS])
+            raise PipelineError(f"no table {name!r}", hint=f"there are {known}")
+        # In this order: a compaction meanwhile holds no batch that the markers lack.
+        generation, markers = self.generation(), self.markers()
+        found = self._batches(name, generation, markers)
         table = TABLES.get(name)
         if table is None or table.keep is None:
             return found
         return found.unionByName(table.make(self.state(name, markers)))
 
-    def closed(self, name: str, markers: list[Marker] | None = None) -> DataFrame:
-        """The same without what is still open; as of these batches, if they are given."""
-        return self._batches(name, self.markers() if markers is None else markers)
-
-    def _batches(self, name: str, markers: list[Marker]) -> DataFrame:
-        last = markers[-1].batch if markers else -1
+    def closed(self, name: str) -> DataFrame:
+        """The same without what is still open."""
         generation = self.generation()
+        return self._batches(name, generation, self.markers())
+
+    def _batches(
+        self, name: str, generation: Generation | None, markers: list[Marker]
+    ) -> DataFrame:
         upto = generation.upto if generation else -1
-        parts = [self._load(f"{self.root}/{name}")]
-        if parts[0] is not None:
+        runs = generation.of(name) if generation else []
+        return self.rows_of(name, runs, upto, markers[-1].batch if markers else -1)
+
+    def rows_of(self, name: str, runs: Sequence[Run], after: int, upto: int) -> DataFrame:
+        """What compactions wrote in these runs, and the batches behind `after` up to `upto`."""
+        found = self._load(f"{self.root}/{name}")
+        parts = []
+        if found is not None:
             batch = F.col("batch")
-            parts[0] = parts[0].where((batch > upto) & (batch <= last)).drop("batch")
-        if generation:
-            place = f"{self.root}/{COMPACTED}/{name}/generation={generation.number}"
-            parts.append(self._load(place))
-        found = [part for part in parts if part is not None]
-        if not found:
+            parts.append(found.where((batch > after) & (batch <= upto)).drop("batch"))
+        if runs:
+            places = [self.place_of(run) for run in runs]
+            parts.append(self.spark.read.format(self.format).load(places))
+        if not parts:
             empty = self.spark.createDataFrame([], EVENTS)
             return empty if name == "events" else TABLES[name].make(empty)
-        return reduce(DataFrame.unionByName, found)
+        return reduce(DataFrame.unionByName, parts)
+
+    def place_of(self, run: Run) -> str:
+        """The directory of a run."""
+        return f"{self.root}/{COMPACTED}/{run.table}/generation={run.number}"
 
     def generation(self) -> Generation | None:
         """The latest compaction."""
         rows = self._notes(GENERATIONS, "generation")
-        return max((Generation(row["generation"], row["upto"]) for row in rows), default=None)
+        latest = max(rows, key=lambda row: int(row["generation"]), default=None)
+        if latest is None:
+            return None
+        if latest.get("runs") is None:
+            raise _outdated(self.root)
+        runs = [Run(*(run[name] for name in Run._fields)) for run in latest["runs"]]
+        return Generation(latest["generation"], latest["upto"], tuple(runs))
 
     def complete_generation(self, generation: Generation) -> None:
         """Say that a compaction counts."""
-        self._note(GENERATIONS, "generation", generation.number, {"upto": generation.upto})
+        runs = [run._asdict() for run in generation.runs]
+        row = {"upto": generation.upto, "runs": runs}
+        self._note(GENERATIONS, "generation", generation.number, row)
 
     def state(self, name: str, markers: list[Marker]) -> DataFrame:
         """The events that wait for a later batch."""
@@ -153,7 +203,10 @@ class Tables:
     def markers(self) -> list[Marker]:
         """Every complete batch, oldest first."""
         rows = self._notes(MARKERS, "batch")
-        return sorted(Marker(row["batch"], row["events"], tuple(row["states"])) for row in rows)
+        found = sorted(Marker(row["batch"], row["events"], tuple(row["states"])) for row in rows)
+        if any(name in VIEWS for marker in found for name in marker.states):
+            raise _outdated(self.root)
+        return found
 
     def write(self, frame: DataFrame, place: str, batch: int, mode: str = "overwrite") -> None:
         """One table's part of a batch, whole, instead of whatever is there."""
@@ -221,6 +274,12 @@ class Tables:
                 return None  # nothing there, or a directory that compaction emptied
             raise
         return found
+
+
+def _outdated(root: str) -> PipelineError:
+    """Of tables from before `changes` and runs."""
+    told = f"the tables at {root} were written by an earlier version"
+    return PipelineError(told, hint="ingest the journals into another directory")
 
 
 def _state_batch(name: str, markers: list[Marker]) -> int | None:
