@@ -15,6 +15,11 @@ from tests.service.stage import Stage
 CREDIT = st.integers(1, 3)
 
 
+def one_of(draw: st.DataObject, workers: list[Worker]) -> Worker:
+    """By its place: `sampled_from` keeps weak references, which compiled objects do not survive."""
+    return workers[draw.draw(st.integers(0, len(workers) - 1))]
+
+
 class Pools(RuleBasedStateMachine):
     """Beside an OrderedDict that says the same in an obvious way."""
 
@@ -47,7 +52,7 @@ class Pools(RuleBasedStateMachine):
     @precondition(lambda self: any(self.busy.values()))
     @rule(draw=st.data())
     def give_back(self, draw: st.DataObject) -> None:
-        worker = draw.draw(st.sampled_from([one for one, held in self.busy.items() if held]))
+        worker = one_of(draw, [one for one, held in self.busy.items() if held])
         self.pool.give_back(worker)
         self.busy[worker] -= 1
         self.model[worker] = self.model.get(worker, 0) + 1
@@ -55,7 +60,7 @@ class Pools(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.busy))
     @rule(draw=st.data())
     def leave(self, draw: st.DataObject) -> None:
-        worker = draw.draw(st.sampled_from(list(self.busy)))
+        worker = one_of(draw, list(self.busy))
         self.pool.leave(worker)
         del self.busy[worker]
         self.model.pop(worker, None)
