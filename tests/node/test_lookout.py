@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
+from homing.node.broker import DOZEN, Pace
+from homing.node.host import Host
 from homing.node.lookout import SELDOM, WORTH, Lookout
+from homing.service.switch import Broker
 
 MOMENT = 0.0001
 STEP = MOMENT / 5
@@ -107,3 +111,24 @@ def test_where_much_is_under_way_the_loop_sleeps() -> None:
     assert loop.turn()
     loop.busy = True
     assert not loop.turn(), "a look ends when it is no longer worth it"
+
+
+class Counted:
+    """What a broker counts, as far as its pace is concerned."""
+
+    def __init__(self) -> None:
+        self.live = self.accepts = self.answers = self.reads = 0
+        self.core = self.record = self.turn = self
+
+
+def test_a_broker_looks_out_where_little_is_under_way_or_much_comes_at_once() -> None:
+    counted = Counted()
+    pace = Pace(cast(Broker, counted), cast(Host, counted))
+    counted.live = 1
+    assert pace.is_quick(), "one at a time"
+    counted.live = 100
+    counted.accepts, counted.answers, counted.reads = 8 * DOZEN, 8 * DOZEN, 16
+    assert pace.is_quick(), "by the dozen"
+    counted.answers += 16
+    counted.reads += 8
+    assert not pace.is_quick(), "from many, a few from each"

@@ -178,7 +178,9 @@ class StreamLink(Link):
         if self.over:
             return
         self.heard = now = self._now()
-        self._turn.news = True
+        turn = self._turn
+        turn.news = True
+        turn.reads += 1
         try:
             at = 0 if self.skim is None else self.skimmed(data, now)
             if at < len(data):

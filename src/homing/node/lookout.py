@@ -4,7 +4,7 @@ A processor with nothing to do is put to sleep, and waking it costs the woken pr
 machine: as much as a broker needs for a request. Whoever asks again as soon as it has an answer is there
 before that. So after each turn with something to write the loop goes on turning for a moment; if that
 finds nothing, it is tried ever more seldom until it does. Where more is under way than one at a time
-sleeping is better: what comes meanwhile is taken together.
+sleeping is better, as what comes meanwhile is taken together, unless it comes by the dozen anyway.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ class Turn:
         "_put_off",
         "_rounds",
         "news",
+        "reads",
     )
 
     def __init__(
@@ -73,6 +74,7 @@ class Turn:
         self._armed = -1  # the group that a moment was begun for; -1: none is under way
         self._doubt = 0
         self.news = False  # something was read since the last flush
+        self.reads = 0  # chunks that links have read so far
         self._gathering: list[Flushable] = []
         self._rounds = 0  # turns that the first of those has waited
 
