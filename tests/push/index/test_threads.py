@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from homing.push.index import Index, Oracle
@@ -189,6 +191,42 @@ def test_a_match_beside_a_writer_answers_as_the_index_was_at_one_moment() -> Non
         index.remove(number)
         if wrong:
             break
+    stop.set()
+    for reader in readers:
+        reader.join(30)
+    index.close()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_each_answer_of_a_batch_beside_a_writer_is_of_one_moment(columns: bool) -> None:
+    """As with single ones: replaced again and again, it is found once, whoever asks meanwhile."""
+    compiled.load()
+    index = Index()
+    fields = [parse_fields({"a": {"use": 2, "low": low}}) for low in (0, -1)]
+    for number in range(2000):
+        index.add(number, parse_fields({"a": {"use": 2, "low": -number, "high": -1}}))
+    index.add(10_000, fields[0])
+    stop, looks = threading.Event(), [0]
+    wrong: list[list[int]] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            if columns:
+                offsets, ids = index.match_columns({"a": np.full(100, 5.0)})
+            else:
+                offsets, ids = index.match_batch([{"a": 5}] * 100)
+            looks[0] += 1
+            found = [ids[a:b].tolist() for a, b in pairwise(offsets)]
+            wrong.extend(one for one in found if one != [10_000])
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    changes = 0
+    while (changes < 20_000 or looks[0] < 20) and not wrong:
+        index.replace(10_000, fields[changes % 2])
+        changes += 1
     stop.set()
     for reader in readers:
         reader.join(30)

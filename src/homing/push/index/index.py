@@ -21,7 +21,7 @@ from homing.push.index import kernels as compiled
 from homing.push.index import store
 from homing.push.index.blocks import Words
 from homing.push.index.building import build_module
-from homing.push.index.columns import Columns, columns_of
+from homing.push.index.columns import Columns
 from homing.push.index.forgetting import forget_unused
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Vocabulary
@@ -34,10 +34,11 @@ from homing.push.index.reader import (
     Offsets,
     Reader,
     View,
-    as_matrix,
     checked,
+    cut_up,
     end_to_end,
     in_order,
+    rows_matrix,
     scan_all,
 )
 from homing.push.index.recent import Recent
@@ -50,6 +51,8 @@ from homing.push.values import Field, Value
 SAMPLE_EVERY = 16
 # How often, in publications, the plan is held against what was sampled since.
 REPLAN_EVERY = 8192
+# Publications of a batch that the writer waits for, where it changed something meanwhile: a tenth of a millisecond.
+HELD = 16
 # Seconds that long upkeep leaves to others between two of its steps.
 BREATH = 0.0001
 # Unmerged tails that a snapshot copies under the lock, 130 kB each.
@@ -226,41 +229,37 @@ class Index:
 
     def match_batch(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Offsets, Ids]:
         """All matches of many publications: those of rows[i] are ids[offsets[i]:offsets[i + 1]]."""
-        return self._match_chunks(rows, self._matrix_of_rows)
+        shapes = self._reader().shapes
+        return self._match_chunks(rows, lambda some: rows_matrix(some, shapes, self._vocabulary))
 
     def match_columns(self, columns: Mapping[str, object]) -> tuple[Offsets, Ids]:
         """The same for a batch given as one array per attribute; see columns.py."""
-        return self._match_chunks(Columns(columns), self._matrix_of_columns)
+        return self._match_chunks(Columns(columns), lambda some: some.matrix(self._vocabulary))
 
     def _match_chunks(self, rows: Any, matrix_of: Any) -> tuple[Offsets, Ids]:
         parts: list[tuple[Offsets, Ids]] = []
-        waiting = [rows[begin : begin + CHUNK] for begin in range(0, len(rows), CHUNK)][::-1]
+        waiting = [(chunk, False) for chunk in cut_up(rows, CHUNK)]
         while waiting:
-            chunk = waiting.pop()
-            view, lanes, matrix, known = matrix_of(chunk)
-            found = self._found(view, lanes, matrix, known)
+            chunk, held = waiting.pop()
+            found: Found | None = None
+            with self._lock:
+                changes, (lanes, matrix) = self._changes, matrix_of(chunk)
+                seen = (self._view, lanes, matrix, self._vocabulary.lanes)
+                if held:
+                    found = self._found(*seen)
+            if not held:
+                found = self._found(*seen)
             if found is None:
-                half = len(chunk) // 2
-                waiting += [chunk[half:], chunk[:half]]
-                continue
-            self._learn(lanes, matrix)
-            parts.append(in_order(found, chunk, self._vocabulary.residuals))
+                waiting += [(half, held) for half in cut_up(chunk, len(chunk) // 2)]
+            elif not held and self._changes != changes:
+                # As in `match`: once more, a few at a time, for which the writer waits.
+                self._reader().discard()
+                waiting += [(piece, True) for piece in cut_up(chunk, HELD)]
+            else:
+                self._reader().settle(self.totals)
+                self._learn(lanes, matrix)
+                parts.append(in_order(found, chunk, self._vocabulary.residuals))
         return end_to_end(parts, len(rows))
-
-    def _matrix_of_rows(self, rows: Sequence[Mapping[str, Value]]) -> tuple[Any, ...]:
-        shapes = self._reader().shapes
-        with self._lock:
-            shaped = shapes.matrix(rows, self._vocabulary)
-            if shaped is not None:
-                return (self._view, *shaped, self._vocabulary.lanes)
-            columns = columns_of(rows, self._vocabulary)
-            if columns is not None:
-                return (self._view, *columns.matrix(self._vocabulary), self._vocabulary.lanes)
-            return (self._view, *as_matrix(rows, self._vocabulary), self._vocabulary.lanes)
-
-    def _matrix_of_columns(self, rows: Columns) -> tuple[Any, ...]:
-        with self._lock:
-            return (self._view, *rows.matrix(self._vocabulary), self._vocabulary.lanes)
 
     def _found(
         self,
@@ -272,10 +271,7 @@ class Index:
         kernels = compiled.ready()
         if kernels is None:
             return scan_all(view, lanes, values, known_lanes)
-        reader = self._reader()
-        found = reader.match(kernels, view, lanes, values, known_lanes)
-        reader.settle(self.totals)
-        return found
+        return self._reader().match(kernels, view, lanes, values, known_lanes)
 
     def _reader(self) -> Reader:
         """This thread's buffers."""

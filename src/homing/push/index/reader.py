@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from homing.push.index import blocks
 from homing.push.index import kernels as compiled
 from homing.push.index.blocks import Words, table_of
+from homing.push.index.columns import columns_of
 from homing.push.index.kernels import Kernels
 from homing.push.index.kernels import layout as at
 from homing.push.index.lanes import Residual, Vocabulary
@@ -235,6 +236,22 @@ def scan_all(
         np.concatenate([np.empty(0, np.int32), *owners]),
         np.concatenate([nothing.reshape(0, 3), *pending]),
     )
+
+
+def cut_up(rows: Any, size: int) -> list[Any]:
+    """Publications in parts of this size at most, the last part first."""
+    return [rows[begin : begin + size] for begin in range(0, len(rows), size)][::-1]
+
+
+def rows_matrix(
+    rows: Sequence[Mapping[str, Value]], shapes: Shapes, vocabulary: Vocabulary
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    """Publications as lanes and their values, the fastest way that they allow."""
+    shaped = shapes.matrix(rows, vocabulary)
+    if shaped is not None:
+        return shaped
+    columns = columns_of(rows, vocabulary)
+    return as_matrix(rows, vocabulary) if columns is None else columns.matrix(vocabulary)
 
 
 def as_matrix(
