@@ -5,7 +5,7 @@
  * A Majordomo (7/MDP v0.1) that is next to nothing: one epoll loop in C, one read of a socket that
  * is ready, one write of one that was written to a turn, one service, no liveness, no limits, no
  * journal. What it costs is the kernel's sockets: less is possible only by letting peers wait, so
- * that more travels with a call. Idle workers are beaten to every 2.5 s.
+ * that more travels with a call. A worker's heartbeat is answered at once, while its socket is at hand.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -18,12 +18,10 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MORE = 1, LONG = 2, COMMAND = 4, GREETING = 64, CHUNK = 256 << 10, EVENTS = 512, MOST = 1 << 16 };
-enum { READY = 1, REPLY = 3 };
-#define BEAT 2.5
+enum { READY = 1, REPLY = 3, HEARTBEAT = 4 };
 
 struct buffer {
     uint8_t *data;
@@ -31,7 +29,7 @@ struct buffer {
 };
 
 struct conn {
-    int fd, stage, worker, dirty;
+    int fd, stage, dirty;
     struct buffer in, out;
     struct conn *next; /* in the line of idle workers */
 };
@@ -45,7 +43,7 @@ struct request {
 
 static struct conn *conns[MOST], *idle_first, *idle_last, *dirty[MOST];
 static struct request *first, *last;
-static int dirties, highest;
+static int dirties;
 
 static void put(struct conn *c, const void *bytes, size_t size) {
     struct buffer *b = &c->out;
@@ -102,7 +100,6 @@ static void message(struct conn *c, const uint8_t *frames[], int count, const ui
     if (frames[1][5] == 'C') { /* [] MDPC01 service data */
         requested(c, body, (size_t)(end - body));
     } else if (frames[2][2] == READY) { /* [] MDPW01 READY service */
-        c->worker = 1;
         ready(c);
     } else if (frames[2][2] == REPLY) { /* [] MDPW01 REPLY client [] data */
         uint32_t client;
@@ -110,6 +107,8 @@ static void message(struct conn *c, const uint8_t *frames[], int count, const ui
         put(conns[client], "\1\0\1\6MDPC01\1\4echo", 16);
         put(conns[client], body, (size_t)(end - body));
         ready(c);
+    } else if (frames[2][2] == HEARTBEAT) {
+        put(c, "\1\0\1\6MDPW01\0\1\4", 13);
     }
 }
 
@@ -181,28 +180,12 @@ static void flush_all(void) {
     dirties = kept;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static void beats(void) {
-    static double due;
-    double at = now();
-    if (at < due) return;
-    due = at + BEAT;
-    for (int fd = 0; fd <= highest; fd++)
-        if (conns[fd] && conns[fd]->worker) put(conns[fd], "\1\0\1\6MDPW01\0\1\4", 13);
-}
-
 static void accept_one(int listener, int loop) {
     int fd = accept4(listener, 0, 0, SOCK_NONBLOCK), on = 1;
     if (fd < 0 || fd >= MOST) return;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     conns[fd] = calloc(1, sizeof **conns);
     conns[fd]->fd = fd;
-    if (fd > highest) highest = fd;
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = conns[fd]};
     epoll_ctl(loop, EPOLL_CTL_ADD, fd, &e);
     uint8_t greeting[GREETING] = {0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
@@ -222,12 +205,11 @@ int main(int argc, char **argv) {
     if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 4096)) return perror("floor"), 1;
     epoll_ctl(loop, EPOLL_CTL_ADD, listener, &e);
     for (;;) {
-        int n = epoll_wait(loop, events, EVENTS, dirties ? 0 : 100);
+        int n = epoll_wait(loop, events, EVENTS, dirties ? 0 : -1);
         for (int i = 0; i < n; i++) {
             if (!events[i].data.ptr) accept_one(listener, loop);
             else take(events[i].data.ptr);
         }
-        beats();
         flush_all();
     }
 }

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from typing import Final
 
 from homing.errors import RemoteProtocolError
 from homing.ports import Link, Port
@@ -44,6 +45,10 @@ from homing.wire.mdp_peers import write
 
 STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
+SOON: Final = 0.75
+"""Of an interval: a heartbeat of ours that is due within it goes as the answer to a worker's own."""
+SLACK: Final = 1.25
+"""Intervals after which a worker that was answered is beaten to all the same: its own may come a little late."""
 
 
 class Broker:
@@ -87,7 +92,9 @@ class Broker:
         self._ids = 0
         self._new_id = new_id or self._count_id
         self._tick_every = min(max(policy.heartbeat / 25, 0.01), 0.1)
+        # Whose heartbeat is due when, each line in the order of time: those who wait for ours, those whose own it answers.
         self._beats: deque[tuple[float, Worker]] = deque()
+        self._answered: deque[tuple[float, Worker]] = deque()
         self._away: dict[bytes, MdpClient] = {}
         self._watchers: dict[Link, None] = {}  # peers' statefe
         self._published = b""
@@ -302,7 +309,8 @@ class Broker:
         if not allowed or full or (name and service is None) or self.core.draining:
             self.dismiss(worker, b"denied", now)
             return False
-        self._beats.append((now + self.policy.heartbeat, worker))
+        worker.due = now + self.policy.heartbeat
+        self._beats.append((worker.due, worker))
         self.core.join(worker, service, now)
         return True
 
@@ -365,16 +373,26 @@ class Broker:
 
     def _beat(self, now: float) -> None:
         """Heartbeats to the workers whose turn it is; all have the same interval."""
-        beats, heartbeat, expiry = self._beats, self.policy.heartbeat, self.policy.expiry
-        while beats and beats[0][0] <= now:
-            worker = beats.popleft()[1]
-            if worker.pool is None:
-                continue
-            if now - worker.seen > expiry:
-                self.dismiss(worker, b"expired", now)
-            else:
-                worker.beat()
-                beats.append((now + heartbeat, worker))
+        heartbeat, expiry = self.policy.heartbeat, self.policy.expiry
+        for line in (self._answered, self._beats):
+            while line and line[0][0] <= now:
+                due, worker = line.popleft()
+                if worker.pool is None or worker.due != due:
+                    continue
+                if now - worker.seen > expiry:
+                    self.dismiss(worker, b"expired", now)
+                else:
+                    worker.due = now + heartbeat
+                    self._beats.append((worker.due, worker))
+                    worker.beat()
+
+    def beaten_to(self, worker: Worker, now: float) -> None:
+        """A worker's heartbeat: ours goes with the acknowledgement, if it is due soon (ADR 0023)."""
+        heartbeat = self.policy.heartbeat
+        if worker.due - now <= heartbeat * SOON:
+            worker.due = now + heartbeat * SLACK
+            self._answered.append((worker.due, worker))
+            worker.beat()
 
     # --- the end --------------------------------------------------------------------------------
 

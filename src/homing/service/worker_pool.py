@@ -24,13 +24,14 @@ _SWEEP_FLOOR = 64
 class Worker(Holder):
     """A worker of any dialect. `room`: how many more requests it may be given."""
 
-    __slots__ = ("credit", "pool", "room", "seen", "service")
+    __slots__ = ("credit", "due", "pool", "room", "seen", "service")
 
     def __init__(self, link: Link, credit: int, now: float) -> None:
         super().__init__(link, link.peer)
         self.credit = credit
         self.room = credit
         self.seen = now
+        self.due = now  # when it is sent our next heartbeat
         self.service: Service | None = None  # None: any
         self.pool: Pool | None = None  # None: not registered
 

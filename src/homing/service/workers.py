@@ -63,7 +63,7 @@ class MdpWorker(Worker):
         """W4, W5, W6. Whatever it is, but DISCONNECT, it is a sign of life."""
         self.seen = now
         for place, image in enumerate(images):
-            if image == self.heartbeat or self.skim(image, now):
+            if self.skim(image, now):
                 continue
             self._read(image, now)
             link = self.link
@@ -75,7 +75,8 @@ class MdpWorker(Worker):
     def skim(self, data: bytes, now: float) -> int:
         """W4, W5 as long as these bytes are answers to what we hand it; where they no more are.
 
-        Nearly always they are, as it should be: then only the address has to be cut out.
+        Nearly always they are, as it should be: then only the address has to be cut out. Or they are W6, of one
+        that idles.
         """
         reply, tells_service = self.reply, self.tells_service
         core, held = self._broker.core, self.held
@@ -109,6 +110,10 @@ class MdpWorker(Worker):
             at = end
         if at:
             self.seen = now
+        elif data == self.heartbeat:
+            self.seen = now
+            self._broker.beaten_to(self, now)
+            return size
         return at
 
     def _read(self, image: bytes, now: float) -> None:
