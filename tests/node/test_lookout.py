@@ -126,7 +126,9 @@ def test_a_broker_looks_out_where_little_is_under_way_or_much_comes_at_once() ->
     pace = Pace(cast(Broker, counted), cast(Host, counted))
     counted.live = 1
     assert pace.is_quick(), "one at a time"
+    assert pace.is_alone()
     counted.live = 100
+    assert not pace.is_alone()
     counted.accepts, counted.answers, counted.reads = 8 * DOZEN, 8 * DOZEN, 16
     assert pace.is_quick(), "by the dozen"
     counted.answers += 16

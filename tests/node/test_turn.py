@@ -59,6 +59,19 @@ def test_all_that_was_sent_to_is_flushed_once() -> None:
     assert not loop.calls
 
 
+def test_what_nothing_will_travel_with_leaves_before_the_turn_ends() -> None:
+    loop, tap = Loop(), Tap()
+    turn = Turn(loop.call_soon, loop.call_later)
+    turn.add(tap)
+    turn.hasten()
+    assert tap.flushes == 1
+    loop.turn()
+    assert tap.flushes == 1
+    turn.add(tap)
+    loop.turn()
+    assert tap.flushes == 2, "the next turn is one like any other"
+
+
 def test_a_link_put_off_waits_for_turns_with_something_else_to_write() -> None:
     loop, busy, patient = Loop(), Tap(), Tap()
     turn = Turn(loop.call_soon, loop.call_later)

@@ -107,7 +107,9 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
         journal=config.journal.enabled,
         state_every=service.state_interval,
     )
-    host.look_out(service.look_out, Pace(broker, host).is_quick)
+    pace = Pace(broker, host)
+    host.look_out(service.look_out, pace.is_quick)
+    host.turn.alone = pace.is_alone
     if routers is not None:
         routers.start(host)
     ends = {plug: host.listen(plug, getattr(service, plug)) for plug in LISTENING}
@@ -182,6 +184,10 @@ class Pace:
         self._record = broker.record
         self._host = host
         self._messages = self._reads = 0
+
+    def is_alone(self) -> bool:
+        """At most one request is under way."""
+        return self._core.live <= 1
 
     def is_quick(self) -> bool:
         """At most one request is under way, or what comes comes by the dozen."""

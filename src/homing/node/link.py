@@ -190,6 +190,8 @@ class StreamLink(Link):
         except Exception:
             _log.exception("a message of %r broke the role; the link is closed", self)
             self.lose("internal error")
+        if turn.alone is not None and turn.alone():
+            turn.hasten()
         if self._host.pressed:
             self._wait_for_disk()
         if len(data) >= FLOOD_BYTES and self._plug.bounds.breathe:

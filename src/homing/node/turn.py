@@ -55,6 +55,7 @@ class Turn:
         "_group",
         "_put_off",
         "_rounds",
+        "alone",
         "news",
         "reads",
     )
@@ -73,6 +74,9 @@ class Turn:
         self._group = 0  # counts those that were put off together
         self._armed = -1  # the group that a moment was begun for; -1: none is under way
         self._doubt = 0
+        self.alone: Callable[[], bool] | None = (
+            None  # whether nothing could come to travel with what is sent
+        )
         self.news = False  # something was read since the last flush
         self.reads = 0  # chunks that links have read so far
         self._gathering: list[Flushable] = []
@@ -98,6 +102,14 @@ class Turn:
             self._called = True
             self._call_soon(self.flush)
         self._gathering.append(link)
+
+    def hasten(self) -> None:
+        """Nothing will come to travel with what was sent: it leaves before the turn ends."""
+        dirty = self._dirty
+        if dirty:
+            self._dirty = []
+            for link in dirty:
+                link.flush()
 
     def flush(self) -> None:
         """Write everything that has gathered."""
