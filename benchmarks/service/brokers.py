@@ -183,6 +183,34 @@ def contestants(plain: str, compiled: str) -> list[Broker]:
     return found
 
 
+@contextlib.contextmanager
+def rabbitmq() -> Iterator[Running]:
+    """RabbitMQ as it comes, but for where it listens and writes; for the libraries in Python alone."""
+    port, names, between = free_port(), free_port(), free_port()
+    with tempfile.TemporaryDirectory() as home:
+        env = {
+            "HOME": home,
+            "ERL_EPMD_PORT": str(names),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": "bench@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(port),
+            "RABBITMQ_DIST_PORT": str(between),
+            "RABBITMQ_MNESIA_BASE": home,
+            "RABBITMQ_LOG_BASE": home,
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{home}/plugins",
+            "RABBITMQ_PID_FILE": f"{home}/pid",
+        }
+        # Started here, the server of names does not stay behind as a daemon.
+        with (
+            server(["epmd", "-port", str(names), "-address", "127.0.0.1"], names),
+            server(
+                ["/usr/lib/rabbitmq/bin/rabbitmq-server"], port, core=SERVER_CORE, env=env
+            ) as process,
+        ):
+            yield Running((process.pid,), port, port)
+
+
 def floor() -> Broker:
     """No contestant: what the machine asks of every broker."""
     return Broker(FLOOR, "mdp01", one_port(lambda port: [str(floor_program()), str(port)]))

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import ROOT, apt_installed
 from benchmarks.peers import BUILD
-from benchmarks.service.brokers import NATS, YARDSTICK, Broker, Start
+from benchmarks.service.brokers import NATS, YARDSTICK, Broker, Start, rabbitmq
 from benchmarks.service.drive import LOAD_CORE, Figures, expect
 
-NATS_SITE = BUILD / "site"
+SITE = BUILD / "site"
+"""Where other libraries are fetched to: they are no dependencies of homing's."""
 NATS_PY = "nats-py + nats-server"
 
 
@@ -25,6 +26,7 @@ class Library:
     module: str
     start: Start
     path: str = ""
+    scheme: str = "tcp"
 
 
 def libraries(brokers: list[Broker]) -> list[Library]:
@@ -37,31 +39,32 @@ def libraries(brokers: list[Broker]) -> list[Library]:
         for name, broker in by_name.items()
         if broker.protocol == "mdp0x"
     ]
-    if NATS in by_name and nats_py():
-        found.append(Library(NATS_PY, "with_nats", by_name[NATS].start, str(NATS_SITE)))
+    if NATS in by_name and fetched("nats-py", "nats"):
+        found.append(Library(NATS_PY, "with_nats", by_name[NATS].start, str(SITE), "nats"))
+    if apt_installed("rabbitmq-server", "rabbitmq-server") and fetched("aio-pika", "aio_pika"):
+        found.append(Library("aio-pika + RabbitMQ", "with_pika", rabbitmq, str(SITE), "amqp"))
     if YARDSTICK in by_name:
         found.append(Library(f"zmq.asyncio + {YARDSTICK}", "with_pyzmq", by_name[YARDSTICK].start))
     return found
 
 
-def nats_py() -> bool:
-    """Fetch nats-py into a folder of its own; it is no dependency of homing's."""
-    if (NATS_SITE / "nats").exists():
+def fetched(package: str, module: str) -> bool:
+    """Fetch a package into a folder of its own."""
+    if (SITE / module).exists():
         return True
-    command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(NATS_SITE), "nats-py"]
+    command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(SITE), package]
     if subprocess.run(command, check=False, capture_output=True).returncode == 0:
         return True
-    print("  left out: nats-py (pip could not fetch it)", file=sys.stderr)
+    print(f"  left out: {package} (pip could not fetch it)", file=sys.stderr)
     return False
 
 
 def measure_library(library: Library) -> Figures:
     """One run: requests/s, and CPU µs of the client process per request."""
     with library.start() as running:
-        scheme = "nats" if library.module == "with_nats" else "tcp"
-        worker = _spawn(library, "worker", f"{scheme}://127.0.0.1:{running.be}")
+        worker = _spawn(library, "worker", f"{library.scheme}://127.0.0.1:{running.be}")
         try:
-            return _ask(library, worker, f"{scheme}://127.0.0.1:{running.fe}")
+            return _ask(library, worker, f"{library.scheme}://127.0.0.1:{running.fe}")
         finally:
             _end(worker)
 
