@@ -201,7 +201,7 @@ def test_our_heartbeats_keep_their_interval_whenever_a_worker_beats(gaps: list[f
 
 
 def test_a_worker_that_beats_is_answered_and_not_beaten_to() -> None:
-    """Its socket is at hand then; a beat of our own would come when it is not (ADR 0023)."""
+    """Its socket is at hand then; a beat of our own would come when it is not (ADR 0024)."""
     stage = Stage()
     worker = stage.worker(b"echo", D01)
     stage.pass_time(2.4)

@@ -387,7 +387,7 @@ class Broker:
                     worker.beat()
 
     def beaten_to(self, worker: Worker, now: float) -> None:
-        """A worker's heartbeat: ours goes with the acknowledgement, if it is due soon (ADR 0023)."""
+        """A worker's heartbeat: ours goes with the acknowledgement, if it is due soon (ADR 0024)."""
         heartbeat = self.policy.heartbeat
         if worker.due - now <= heartbeat * SOON:
             worker.due = now + heartbeat * SLACK
