@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from homing.service.dispatch import LINE_OF_REPOSTS
+from homing.service.dispatch import BEGUN, LINE_OF_REPOSTS
 from homing.service.handing import LINE, QUICK
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.testing import RecordingLink
@@ -214,9 +214,9 @@ def test_the_line_goes_home_with_the_last_worker() -> None:
     far = Far().flowing()
     far.repost(3)
     leave(far, far.workers[0])
-    assert reasons(far.said()) == [b"queue-full no idle worker"], "what it held; a worker is left"
+    assert reasons(far.said()) == [BEGUN], "what it held; a worker is left"
     leave(far, far.workers[1])
-    assert reasons(far.said()) == [b"no-service"] * 4
+    assert sorted(reasons(far.said())) == [b"no-service"] * 3 + [BEGUN]
     assert far.broker.core.live == 0
     assert far.broker.core.waiting_bytes == 0
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from homing.service.dispatch import BEGUN
 from homing.service.federation import Federation
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.testing import RecordingLink
@@ -183,6 +186,57 @@ def test_bounces_are_no_deaths() -> None:
     assert client.sent == []
     worker = mesh.worker(b"echo")
     assert isinstance(mdp.read_to_worker(worker.sent[0]), Work)
+
+
+def test_a_request_that_kills_a_peer_s_workers_is_given_up() -> None:
+    mesh = Mesh()
+    client = mesh.client()
+    mesh.ask(client)
+    tries = 0
+    for _ in range(50):
+        mesh.publish(b"n", echo=1)
+        for repost in mesh.reposted(b"n"):
+            tries += 1
+            mesh.tell(mesh.cloud[b"n"], PeerNak(repost.address, b"echo", BEGUN))
+    assert tries == ServicePolicy().max_attempts
+    nak = mdp.read_to_client(client.take()[0])
+    assert isinstance(nak, Nak)
+    assert nak.reason == b"worker-lost after 10 attempts"
+
+
+def test_what_runs_once_at_most_does_not_run_again_after_a_peer_s_worker_died() -> None:
+    """Where the peer has not been told that it may run once only: whose client it is knows."""
+    mesh = Mesh(BrokerPolicy(services={b"echo": ServicePolicy(at_most_once=True)}))
+    mesh.publish(b"n", echo=1)
+    mesh.publish(b"s", echo=1)
+    client = mesh.client()
+    mesh.ask(client)
+    reposts = [(peer, repost) for peer in (b"n", b"s") for repost in mesh.reposted(peer)]
+    ((peer, repost),) = reposts
+    mesh.tell(mesh.cloud[peer], PeerNak(repost.address, b"echo", BEGUN))
+    assert mesh.reposted(b"n") == mesh.reposted(b"s") == []
+    nak = mdp.read_to_client(client.take()[0])
+    assert isinstance(nak, Nak)
+    assert nak.reason == b"worker-lost after 1 attempts"
+
+
+@pytest.mark.parametrize(
+    ("once", "reason"), [(False, BEGUN), (True, b"worker-lost after 1 attempts")]
+)
+@pytest.mark.parametrize("end", ["died", "drained"])
+def test_a_repost_that_had_begun_goes_back_as_such(end: str, once: bool, reason: bytes) -> None:
+    """`shutting-down` or `queue-full` would have it run elsewhere, though it may have been done."""
+    mesh = Mesh(BrokerPolicy(services={b"echo": ServicePolicy(at_most_once=once)}))
+    worker, origin = mesh.worker(b"echo"), mesh.link("cloudfe", b"n")
+    mesh.tell(origin, Repost(b"echo", b"n", b"alice", pack([b"x"])))
+    if end == "died":
+        mesh.broker.closed(worker, mesh.now)
+    else:
+        mesh.broker.drain(mesh.now)
+        mesh.broker.wake("stop", mesh.now)
+    assert [mdp_peers.read_at_cloudbe(image) for image in origin.take()] == [
+        PeerNak(b"alice", b"echo", reason)
+    ]
 
 
 def test_a_repost_is_never_reposted_nor_queued() -> None:

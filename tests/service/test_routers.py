@@ -154,6 +154,37 @@ def test_decisions_link_lost_counts_as_router_lost() -> None:
     assert office.broker.pool.open == 1
 
 
+def test_a_router_that_hangs_is_left_for_another() -> None:
+    office = Office()
+    stuck = office.router(b"r1")
+    worker, client = worker_at(office, b"r1"), office.link("taskfe")
+    office.broker.receive(client, task("1"), office.now)
+    office.router(b"r2")
+    office.broker.wake("tick", office.now)
+    office.now += office.broker.policy.expiry + 0.1
+    office.broker.receive(worker, tasks.write(tasks.Pong(1)), office.now)
+    office.broker.wake("tick", office.now)
+    assert stuck.reason is not None, "so that it comes anew"
+    office.work(b"r2")
+    assert ids(worker) == ["1"]
+    office.work(b"r1")
+    assert ids(worker) == [], "its decision comes late"
+
+
+def test_what_no_router_decides_ends_with_its_time() -> None:
+    office = Office(route=deny_x)
+    client, asker = office.link("taskfe"), office.client()
+    office.broker.receive(client, task("1"), office.now)
+    office.send(asker, b"mine", b"", b"MDPC0X", b"echo", b"hello")
+    office.now += office.broker.policy.default.timeout + 0.1
+    office.broker.wake("tick", office.now)
+    assert tasks.read(client.take()[0])[1] == tasks.Error("timeout", "no router decided", "1")
+    nak = mdp.read_to_client(asker.take()[0])
+    assert nak == Nak(b"echo", b"timeout no router decided", b"mine")
+    assert office.broker.pool is not None
+    assert office.broker.pool.open == 0
+
+
 def test_gone_senders_and_garbage_decisions_are_ignored() -> None:
     office = Office()
     office.router(b"r1")

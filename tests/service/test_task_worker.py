@@ -14,8 +14,9 @@ import msgspec
 import pytest
 import zmq
 
-from homing.errors import Denied, Unavailable
+from homing.errors import Denied, QueueFull, Unavailable
 from homing.service.task_worker import TaskWorker
+from homing.testing import fabric
 from homing.wire import tasks
 from tests.service.processes import Process, processes
 from tests.service.rig import FakeBroker
@@ -176,3 +177,30 @@ def test_the_command_ends_with_69(tmp_path: Path) -> None:
     )
     assert run.returncode == 69, run.stderr
     assert NOBODY in run.stderr
+
+
+def test_what_a_function_says_of_its_failure_fits_a_header() -> None:
+    """A broker takes headers of 4 KiB: a longer one ended the worker, and ten ran the task in turn."""
+    runs: list[bytes] = []
+
+    def wordy(body: bytes) -> bytes:
+        runs.append(body)
+        if body == b"full":
+            raise QueueFull("come back later")
+        raise ValueError("é" * 9000)
+
+    async def scenario(taskfe: str, taskbe: str) -> None:
+        context: zmq.Context[Any] = zmq.Context()
+        try:
+            async with running(TaskWorker(taskbe, "echo", wordy)):
+                header, _ = await asyncio.to_thread(ask, context, taskfe, b"x")
+                assert (header["code"], header["reason"][:13]) == ("failed", "ValueError: é")
+                header, _ = await asyncio.to_thread(ask, context, taskfe, b"full")
+                assert (header["code"], header["reason"]) == ("queue-full", "come back later")
+        finally:
+            context.destroy(linger=0)
+
+    with fabric() as here:
+        taskfe, taskbe = (here.clients.replace("localfe", plug) for plug in ("taskfe", "taskbe"))
+        asyncio.run(scenario(taskfe, taskbe))
+    assert runs == [b"x", b"full"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,14 @@ import zmq
 import homing
 from homing import sync
 from homing.errors import TooLarge
+from homing.node.keys import key_text
 from homing.testing import fabric
 from homing.wire import mdp, mdp_peers, tasks
+from homing.wire.curve import CurveClient, new_keys
 from homing.wire.frames import cut, pack
 from homing.wire.mdp_messages import Answer, Dialect, Kind, Nak, PeerNak, Repost, Request, Work
+from homing.wire.mechanisms import Mechanism
+from homing.wire.zmtp import NULL
 from tests.service.stage import D0X, D01, D02, Stage
 
 BODY = pack([b"x" * 5000])
@@ -100,18 +105,26 @@ def test_a_task_client_is_told() -> None:
 # --- over real sockets ----------------------------------------------------------------------------
 
 
-def test_over_the_wire_both_ways() -> None:
-    with fabric(SETTING) as here, sync.Client(here.clients, timeout=20.0) as client:
-        worker = homing.Worker(here.workers)
+@pytest.mark.parametrize("credit", [1, 4])
+@pytest.mark.parametrize("mechanism", ["null", "curve"])
+def test_over_the_wire_both_ways(mechanism: str, credit: int, tmp_path: Path) -> None:
+    security, settings = guarded(mechanism, tmp_path)
+    with (
+        fabric(SETTING, *settings) as here,
+        sync.Client(here.clients, timeout=20.0, security=security) as client,
+    ):
+        worker = homing.Worker(here.workers, security=security)
 
         @worker.service("size")
         def size(body: bytes) -> bytes:
             return b"%d" % len(body)
 
-        @worker.service("grow")
+        @worker.service("grow", concurrency=credit)
         def grow(body: bytes) -> bytes:
+            runs.append(body)
             return LARGE
 
+        runs: list[bytes] = []
         with here.serving(worker):
             for _ in range(3):
                 with pytest.raises(TooLarge):
@@ -119,6 +132,17 @@ def test_over_the_wire_both_ways() -> None:
                 with pytest.raises(TooLarge):
                     client.request("grow")
                 assert client.request("size", b"....") == b"4"
+        assert len(runs) == 3
+
+
+def guarded(mechanism: str, folder: Path) -> tuple[Mechanism, list[str]]:
+    """How to prove who one is, and the settings of a broker that asks."""
+    if mechanism == "null":
+        return NULL, []
+    keys = new_keys()
+    (folder / "key").write_text(key_text(keys))
+    settings = ["security.mechanism=curve", f"security.key_file={folder / 'key'}"]
+    return CurveClient(keys[0]), settings
 
 
 def test_what_else_is_under_way_on_the_connection_is_answered() -> None:

@@ -129,9 +129,10 @@ def test_options(partials: bool, priority: int, timeout_ms: int, identity: bytes
 def test_foreign_envelopes_are_opaque() -> None:
     assert mdp.read_options(b"\x00\x00\x00\x07") is None
     assert mdp.read_options(b"H") is None
+    assert mdp.read_options(b"HMab") is None, "a REQ counts its requests in four bytes"
 
 
-@pytest.mark.parametrize("broken", [b"HM", b"HM\x02\x04\0\0\0\0", b"HM\x00\x0a\0\0\0\0"])
+@pytest.mark.parametrize("broken", [b"HM\x02\x04\0\0\0\0", b"HM\x00\x0a\0\0\0\0"])
 def test_broken_options(broken: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         mdp.read_options(broken)

@@ -15,7 +15,7 @@ from homing.errors import (
     TooLargeOnWire,
 )
 from homing.wire.curve import CurveClient, CurveServer, new_keys
-from homing.wire.frames import command, pack
+from homing.wire.frames import CUT, command, pack, unpack
 from homing.wire.mechanisms import Mechanism, Null, PlainClient, PlainServer
 from homing.wire.z85 import z85
 from homing.wire.zmtp import PARTNERS, Connection, Limits
@@ -345,6 +345,59 @@ def test_curve_limits_hold_inside_the_boxes() -> None:
     client, server = connected("CURVE", limits=Limits(message=1000, frames=3))
     with pytest.raises(TooLargeOnWire):
         server.receive(client.encode(pack([b"x" * 600] * 2)))
+
+
+PASSING = Limits(message=1000, frames=4, passed=100_000)
+LARGE = [
+    [b"", b"MDPC0X", b"echo", bytes(5000)],
+    [b"", b"MDPC0X", b"echo", bytes(5000), b"more", bytes(2000), b""],
+    [b"", b"MDPC0X", b"echo", bytes(600), bytes(600)],
+    [b"", b"MDPC0X", b"echo", b"a", b"b"],
+    [bytes(5000)],
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, 1 << 20])
+@pytest.mark.parametrize("mechanism", ["NULL", "CURVE"])
+def test_what_is_too_large_goes_by_whatever_the_mechanism(mechanism: str, chunk: int) -> None:
+    client, server = connected(mechanism, limits=PASSING)
+    small = pack([b"small"])
+    for frames in LARGE:
+        stream = client.encode(small) + client.encode(pack(frames)) + client.encode(small)
+        before, left, after = trickle(server, stream, chunk)
+        assert (before, after) == (small, small)
+        assert left[0] == CUT
+        if len(frames) > 1:
+            assert unpack(left[1:])[:3] == frames[:3]
+
+
+def test_what_goes_by_sealed_is_checked_as_what_is_opened() -> None:
+    def sealed() -> tuple[Connection, bytes, int]:
+        client, server = connected("CURVE", limits=PASSING)
+        head = len(client.encode(pack([b"", b"more"]))) - len(client.encode(pack([b"more"])))
+        return server, client.encode(pack([b"", bytes(5000), b"tail"])), head
+
+    for place in (9, 9 + 8, 9 + 8 + 8, 9 + 33, 4000):  # name, nonce, tag, flags, body
+        server, stream, start = sealed()
+        changed = bytearray(stream)
+        changed[start + place] ^= 1
+        with pytest.raises(RemoteProtocolError):
+            trickle(server, bytes(changed), 500)
+    server, stream, start = sealed()
+    large = stream[start : -(2 + 33 + 4)]
+    trickle(server, stream[:start] + large, 500)
+    with pytest.raises(RemoteProtocolError, match="does not grow"):
+        trickle(server, large, 500)
+    server, stream, start = sealed()
+    in_clear = bytes((stream[start] | 1,)) + stream[start + 1 :]
+    with pytest.raises(RemoteProtocolError):
+        trickle(server, stream[:start] + in_clear, 500)
+
+
+def test_sealed_frames_without_end_are_too_much_to_go_by() -> None:
+    client, server = connected("CURVE", limits=PASSING)
+    with pytest.raises(TooLargeOnWire):
+        trickle(server, client.encode(pack([bytes(900)] * 200)), 5000)
 
 
 @pytest.mark.parametrize("mechanism", ["NULL", "PLAIN", "CURVE"])

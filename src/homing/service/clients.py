@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FINAL: Final = Kind.FINAL
 # Seconds since its last answer within which a peer may have reposts wait here for a moment.
 FLOW: Final = 0.1
+UNDECIDED: Final = b"timeout no router decided"
 # No message begins with these flags.
 _NO_IMAGE: Final = b"\xff"
 
@@ -40,6 +41,8 @@ class MdpClient(Asker):
     """Whether the dialect lets a frame of the client's own stand before a request."""
     start = b""
     """What stands before the header where the dialect has nothing there."""
+    wishes = False
+    """Whether an envelope may ask for something; one of another dialect is its client's own, whatever is in it."""
 
     def __init__(self, broker: Broker, link: Link) -> None:
         super().__init__(link)
@@ -109,6 +112,10 @@ class MdpClient(Asker):
         else:
             self._admit(image, None, now)  # unreadable: this says why
 
+    def undecided(self, image: bytes, now: float) -> None:
+        """No router had a verdict on a request in time."""
+        self._admit(image, Verdict(b"", UNDECIDED), now)
+
     def _admit(self, image: bytes, verdict: Verdict | None, now: float) -> None:
         envelope = b""  # as far as it could be read, so that a protest finds whoever asked
         whole = image[0] != CUT
@@ -119,7 +126,7 @@ class MdpClient(Asker):
             if request.dialect != self.dialect or mdp.delimited_02(image) != bool(self.start):
                 raise RemoteProtocolError("a client keeps to one dialect", 0)
             envelope = request.envelope
-            options = mdp.read_options(envelope) if envelope else None
+            options = mdp.read_options(envelope) if envelope and self.wishes else None
         except RemoteProtocolError as error:
             self._broker.record.malformed += 1
             self.protest(b"malformed " + str(error).encode(), envelope)
@@ -141,6 +148,15 @@ class MdpClient(Asker):
             self._wishes = image[: mdp.WISHES_END]
             self._options = options
 
+    def speaks(self, image: bytes) -> bool:
+        """Whether a message is of the kind that this client sends."""
+        readable = image[1:] if image[0] == CUT else image
+        try:
+            request = mdp.read_from_client(readable)
+        except RemoteProtocolError:
+            return False
+        return request.dialect == self.dialect and mdp.delimited_02(readable) == bool(self.start)
+
     def protest(self, reason: bytes, envelope: bytes = b"") -> None:
         """Refuse what could not even be read; only `0X` has words for that."""
 
@@ -153,6 +169,8 @@ class Client0X(MdpClient):
     """Gets a NAK for every refusal; may send an envelope with options."""
 
     __slots__ = ()
+
+    wishes = True
 
     def report(self, pending: Pending, kind: Kind, data: bytes) -> None:
         link = self.link

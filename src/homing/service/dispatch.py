@@ -40,6 +40,10 @@ TIME_IN_LINE: Final = 0.25
 """Seconds that a repost may stand in line: its turn should have come ten times over (ADR 0017)."""
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")
 """What a peer may say of a repost that another place could still serve."""
+BEGUN: Final = b"worker-lost but it may run again"
+"""What a peer says of a repost that one of its workers had: whether it runs again its origin decides."""
+MAX_REASON: Final = 400
+"""Bytes of a refusal that came from elsewhere: a line for people, and short enough for a task's header."""
 
 
 class DispatchCore(Handing):
@@ -245,7 +249,7 @@ class DispatchCore(Handing):
         if policy.at_most_once or told or pending.attempts >= policy.max_attempts:
             self.refuse(pending, b"worker-lost after %d attempts" % pending.attempts, now)
         elif pending.asker.origin:
-            self._refuse_repost(pending, now)
+            self.refuse(pending, BEGUN, now)
         else:
             self.record.requeued(pending, holder, now)
             self._put_back(pending)
@@ -308,7 +312,7 @@ class DispatchCore(Handing):
                 pending.parts = None
             self.finish(pending, data, now)
         else:
-            self.refuse(pending, data or b"failed", now)
+            self.refuse(pending, data[:MAX_REASON] or b"failed", now)
         if isinstance(holder, Peer):
             self.returned(holder, pending, now)
         elif isinstance(holder, Worker):
@@ -330,20 +334,28 @@ class DispatchCore(Handing):
         pending = peer.held.pop(address, None)
         if pending is None:
             return
-        elsewhere = reason.split(b" ", 1)[0] in REROUTABLE
+        begun = reason == BEGUN
+        elsewhere = begun or reason.split(b" ", 1)[0] in REROUTABLE
         if elsewhere:
             peer.bounced(now)
-            peer.forget_capacity(pending.service.name)
+            if not begun:
+                peer.forget_capacity(pending.service.name)
         if pending.state == HELD and pending.holder is peer:
             if elsewhere and now < pending.deadline:
-                self.record.note(pending)
-                pending.attempts -= 1  # nobody died with it
-                self._put_back(pending)
-                self.pump(pending.service, now)
+                self._reroute(pending, peer, begun, now)
             else:
-                self.refuse(pending, reason, now)
+                self.refuse(pending, reason[:MAX_REASON], now)
         if not elsewhere:  # it was dealt with there: its place is free again
             self.returned(peer, pending, now)
+
+    def _reroute(self, pending: Pending, peer: Peer, begun: bool, now: float) -> None:
+        self.record.note(pending)
+        if begun:
+            self._retry(pending, peer, now)
+        else:
+            pending.attempts -= 1  # nobody died with it
+            self._put_back(pending)
+        self.pump(pending.service, now)
 
     # --- requests end -------------------------------------------------------------------------
 
@@ -381,7 +393,11 @@ class DispatchCore(Handing):
         for holder in (*self.roster, *self.federation.peers.values()):
             for pending in list(holder.held.values()):
                 if pending.state == HELD and pending.holder is holder:
-                    self.refuse(pending, b"shutting-down", now)
+                    # A repost has begun: "shutting-down" would have it run again, whatever it is.
+                    if pending.asker.origin:
+                        self._retry(pending, holder, now)
+                    else:
+                        self.refuse(pending, b"shutting-down", now)
 
     def sweep(self) -> None:
         """Forget services that nobody serves, asks for or configured."""

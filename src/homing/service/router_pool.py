@@ -2,7 +2,9 @@
 
 A link's messages go to one router, so that they are decided in the order they came. A ticket is kept
 until its decision is there; when a router is lost its tickets and links go to another one, in
-order, or wait until there is one. A decision that comes twice finds no ticket.
+order, or wait until there is one. One that decides nothing for as long as a silent worker may be
+silent counts as lost too. A decision that comes twice, or late, finds no ticket; a ticket that nobody decides
+is given back when its time is up.
 
 A router counts as there once it has answered a HELLO: only then is its PUB known to reach our SUB.
 """
@@ -21,18 +23,27 @@ MAX_WAITING: Final = 100_000
 """Messages kept while no router is there: seconds of traffic, until one has started again."""
 HELLO_EVERY: Final = 0.05
 
-_Ticket = tuple[Link, bytes, bytes]  # link, side, message
+_Ticket = tuple[Link, bytes, bytes, float]  # link, side, message, when it came
 
 
 class RouterLink:
     """One router process, as long as its `tasks` link stands."""
 
-    __slots__ = ("link", "ready", "tickets")
+    __slots__ = ("first", "link", "ready", "since", "tickets")
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.ready = False
         self.tickets: dict[int, _Ticket] = {}
+        self.first = 0  # the ticket that is next, and since when it has been
+        self.since = 0.0
+
+    def hangs(self, now: float, patience: float) -> bool:
+        """Whether it has sat over the same message for too long."""
+        first = next(iter(self.tickets), 0)
+        if first != self.first:
+            self.first, self.since = first, now
+        return bool(first) and now - self.since > patience
 
 
 class RouterPool:
@@ -58,18 +69,22 @@ class RouterPool:
 
     # --- messages and decisions ---------------------------------------------------------------
 
-    def put(self, link: Link, side: bytes, image: bytes) -> bool:
+    def put(self, link: Link, side: bytes, image: bytes, now: float) -> bool:
         """Have a message decided; False: too many wait already."""
+        return self._place((link, side, image, now))
+
+    def _place(self, ticket: _Ticket) -> bool:
+        link = ticket[0]
         home = self._homes.get(link)
         if home is None:
             home = self._choose()
             if home is None:
                 if len(self._waiting) >= MAX_WAITING:
                     return False
-                self._waiting.append((link, side, image))
+                self._waiting.append(ticket)
                 return True
             self._homes[link] = home
-        self._send(home, (link, side, image))
+        self._send(home, ticket)
         return True
 
     def _choose(self) -> RouterLink | None:
@@ -79,7 +94,7 @@ class RouterPool:
     def _send(self, router: RouterLink, ticket: _Ticket) -> None:
         self._ticket += 1
         router.tickets[self._ticket] = ticket
-        link, side, image = ticket
+        link, side, image, _ = ticket
         router.link.send(write_ticket(self._ticket, side, link.user, image))
 
     def decided(self, link: Link, image: bytes) -> tuple[Link, bytes, Decision] | None:
@@ -120,9 +135,9 @@ class RouterPool:
         if not router.ready:
             router.ready = True
             waiting, self._waiting = self._waiting, deque()
-            for link, side, image in waiting:
-                if link.state is not None:
-                    self.put(link, side, image)
+            for ticket in waiting:
+                if ticket[0].state is not None:
+                    self._place(ticket)
 
     def closed(self, link: Link) -> None:
         """Either of a router's links broke: what it has not decided goes elsewhere."""
@@ -132,6 +147,26 @@ class RouterPool:
         self._homes = {one: home for one, home in self._homes.items() if home is not router}
         if router.link is not link:
             router.link.close("its decisions cannot reach us")
-        for one, side, image in router.tickets.values():
-            if one.state is not None and not self.put(one, side, image):
+        for ticket in router.tickets.values():
+            one = ticket[0]
+            if one.state is not None and not self._place(ticket):
                 one.close("no router")
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def tick(self, now: float, patience: float, timeout: float) -> list[tuple[Link, bytes]]:
+        """Leave routers that hang for `patience`; messages that found no decision within `timeout`."""
+        for router in list(self._routers.values()):
+            if router.hangs(now, patience):
+                self.closed(router.link)
+                router.link.close("it decides nothing")
+        return self._overdue(now - timeout)
+
+    def _overdue(self, before: float) -> list[tuple[Link, bytes]]:
+        late: list[_Ticket] = []
+        while self._waiting and self._waiting[0][3] < before:
+            late.append(self._waiting.popleft())
+        for router in self._routers.values():
+            overdue = [number for number, one in router.tickets.items() if one[3] < before]
+            late += [router.tickets.pop(number) for number in overdue]
+        return [(link, image) for link, _, image, _ in late]

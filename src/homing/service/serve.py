@@ -8,9 +8,12 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
 from typing import Any
 
+from homing.errors import Failed, Refused
 from homing.service.bodies import Read
 
 _END = object()
+# A reason is a line for people, not a traceback.
+_MAX_REASON = 200
 
 
 class Serve:
@@ -52,3 +55,12 @@ class Serve:
             run = asyncio.get_running_loop().run_in_executor
             while (part := await run(self.pool, next, parts, _END)) is not _END:
                 yield self.write(part)
+
+
+def reason_of(error: Exception) -> str:
+    """A refusal in one short line, its code first."""
+    if isinstance(error, Refused):
+        text = f"{error.code} {error}"
+    else:
+        text = f"{Failed.code} {type(error).__name__}: {error}"
+    return " ".join(text.split())[:_MAX_REASON]

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from homing.clock import SystemClock
-from homing.errors import Failed, HandshakeRefused, HomingError, Refused, RemoteProtocolError
+from homing.errors import HandshakeRefused, HomingError, RemoteProtocolError
 from homing.service.bodies import EMPTY
 from homing.service.lifeline import Lifeline
-from homing.service.serve import Serve
+from homing.service.serve import Serve, reason_of
 from homing.wire import mdp
 from homing.wire.frames import MORE, frame, pack, prefix, tail_end, unpack
 from homing.wire.mdp_fields import EMPTY as DELIMITER
@@ -29,8 +29,6 @@ from homing.wire.mechanisms import Mechanism
 
 _log = logging.getLogger("homing.worker")
 
-# A reason is a line for people, not a traceback.
-_MAX_REASON = 200
 # Requests served on the spot before the clock is asked whether the loop should have its turn. The
 # first answer of a slow function should not wait for the last; but a turn costs all sides system
 # calls, which are dearer than many a quick one.
@@ -317,7 +315,7 @@ class Station:
         if not isinstance(error, HomingError):
             _log.error("%s failed", self._name.decode(), exc_info=error)
         if self._dialect == Dialect.D0X:
-            self._send_last(self._image(image, Kind.FAILED, _reason(error)), session)
+            self._send_last(self._image(image, Kind.FAILED, reason_of(error).encode()), session)
         else:
             self._send_last(self._image(image, Kind.FINAL, EMPTY), session)
 
@@ -341,12 +339,3 @@ class Station:
             self._lifeline.send(image)
         else:
             self.dropped += 1
-
-
-def _reason(error: Exception) -> bytes:
-    """A refusal in one short line, its code first."""
-    if isinstance(error, Refused):
-        text = f"{error.code} {error}"
-    else:
-        text = f"{Failed.code} {type(error).__name__}: {error}"
-    return " ".join(text.split())[:_MAX_REASON].encode()

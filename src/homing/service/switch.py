@@ -38,7 +38,7 @@ from homing.service.router import Route, Router, Verdict, proper_name
 from homing.service.router_pool import RouterPool
 from homing.service.tasks import TaskClient, TaskNewcomer
 from homing.service.worker_pool import Worker
-from homing.service.workers import WORKERS, Newcomer
+from homing.service.workers import WORKERS, Delimited02, Newcomer, Returned
 from homing.wire.mdp import MMI
 from homing.wire.mdp_messages import Dialect, Kind, Options, Ready
 from homing.wire.mdp_peers import write
@@ -95,7 +95,7 @@ class Broker:
         # Whose heartbeat is due when, each line in the order of time: those who wait for ours, those whose own it answers.
         self._beats: deque[tuple[float, Worker]] = deque()
         self._answered: deque[tuple[float, Worker]] = deque()
-        self._away: dict[bytes, MdpClient] = {}
+        self._away: dict[tuple[str, bytes], MdpClient] = {}  # by user and routing id
         self._watchers: dict[Link, None] = {}  # peers' statefe
         self._published = b""
         self._publish_at = 0.0
@@ -257,15 +257,22 @@ class Broker:
 
     def client_gone(self, client: MdpClient, identity: bytes) -> None:
         """A client with a routing id of its own may come back for its answers."""
-        client.link = None
-        if client.outstanding and not identity.startswith(b"\x00"):
-            self._away[identity] = client
+        link, client.link = client.link, None
+        if link is not None and client.outstanding and not identity.startswith(b"\x00"):
+            self._away[link.user, identity] = client
 
-    def _returned(self, link: Link) -> MdpClient | None:
-        client = self._away.pop(link.peer, None) if link.peer else None
-        if client is not None:
-            client.link = link
-        return client
+    def _returned(self, link: Link) -> Returned | None:
+        """Another user who tells the same routing id is somebody else."""
+        client = self._away.pop((link.user, link.peer), None) if link.peer else None
+        if client is None:
+            return None
+        client.link = link
+        return Returned(self, link, client)
+
+    def resume(self, link: Link, image: bytes, now: float, client: MdpClient | None) -> None:
+        """The first message of a link that came back: its client's as before, or somebody else's."""
+        self._become(link, client or Newcomer(self, link))
+        self.receive(link, image, now)
 
     def stranger(self, link: Link, image: bytes, error: RemoteProtocolError) -> None:
         """A first message that is no Majordomo: say so if it might be `0X`, and hang up if not."""
@@ -280,9 +287,15 @@ class Broker:
     def decide(self, link: Link, side: bytes, image: bytes, now: float) -> bool:
         """Have a message read and judged, here or by a router process; False: too many wait."""
         if self.pool is not None:
-            return self.pool.put(link, side, image)
+            return self.pool.put(link, side, image, now)
         link.state.decided(image, decide(self.router, side, link.user, image), now)
         return True
+
+    def _undecided(self, pool: RouterPool, now: float) -> None:
+        """Whoever asked what no router decided in time is told."""
+        for link, image in pool.tick(now, self.policy.expiry, self.policy.default.timeout):
+            if isinstance(link.state, MdpClient | TaskClient):
+                link.state.undecided(image, now)
 
     def _apply(self, link: Link, image: bytes, now: float) -> None:
         """A router's decision on a message; its sender may be gone or have become a worker."""
@@ -294,10 +307,11 @@ class Broker:
 
     # --- workers --------------------------------------------------------------------------------
 
-    def new_worker(self, link: Link, ready: Ready, now: float) -> None:
-        """READY from a link that is no worker yet."""
+    def new_worker(self, link: Link, ready: Ready, now: float, delimited: bool = False) -> None:
+        """READY from a link that is no worker yet; `delimited`: an `02` worker with empty frames."""
         credit = min(ready.credit, self.policy.max_credit)
-        worker = WORKERS[ready.dialect](self, link, credit, now)
+        kind = Delimited02 if delimited else WORKERS[ready.dialect]
+        worker = kind(self, link, credit, now)
         self._become(link, worker)
         self.register(worker, ready.service, now)
 
@@ -358,6 +372,8 @@ class Broker:
     def _tick(self, now: float) -> None:
         self.core.tick(now)
         self._beat(now)
+        if self.pool is not None:
+            self._undecided(self.pool, now)
         if self.core.draining and not self.core.live and not self._stopped:
             self.stop(now)
         for peer in self.federation.silent(now, self.policy.expiry):

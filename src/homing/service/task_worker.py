@@ -23,6 +23,7 @@ import msgspec
 from homing.backoff import Backoff
 from homing.errors import Denied, HomingError, Refused, RemoteProtocolError, Unavailable
 from homing.service.lifeline import Lifeline
+from homing.service.serve import reason_of
 from homing.wire import tasks
 from homing.wire.frames import frame, head
 from homing.wire.mechanisms import Mechanism
@@ -156,7 +157,8 @@ class TaskWorker:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(body)  # type: ignore[no-any-return]
         result = await asyncio.to_thread(self._function, body)
-        assert isinstance(result, bytes)
+        if not isinstance(result, bytes):
+            raise TypeError(f"a task is answered with bytes, not {type(result).__name__}")
         return result
 
 
@@ -254,8 +256,10 @@ class _Session:
             answer = frame(await self._worker.call(body), False)
             self._send(tasks.Response(task.service, task.message_id, answer))
         except Exception as error:  # the function is the user's: its bugs are its client's to know
-            _log.exception("%s failed", task.service)
-            self._send(tasks.Error("failed", f"{type(error).__name__}: {error}", task.message_id))
+            if not isinstance(error, HomingError):
+                _log.exception("%s failed", task.service)
+            code, _, why = reason_of(error).partition(" ")
+            self._send(tasks.Error(code, why, task.message_id))
 
     async def finish(self) -> None:
         """Begin nothing new, and wait for the end of what is under way."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from homing.errors import RemoteProtocolError
 from homing.ports import Link
-from homing.service.decisions import CLIENT, WORKER, Decision, Unreadable, data_of
+from homing.service.access import Access
+from homing.service.clients import UNDECIDED
+from homing.service.decisions import CLIENT, WORKER, Decision, Unreadable, data_of, decide
 from homing.service.pending import Asker, Pending
-from homing.service.router import Verdict
+from homing.service.router import Router, Verdict
 from homing.service.worker_pool import Worker
 from homing.wire import tasks
 from homing.wire.frames import CUT
@@ -58,6 +62,11 @@ class TaskClient(Asker):
             self._send(tasks.Error("malformed", content.reason), tasks.envelope_of(image))
         elif not isinstance(content, tasks.Pong | tasks.Disconnect):
             self._send(tasks.Error("malformed", "clients send TASK/REQUEST and PING"), envelope)
+
+    def undecided(self, image: bytes, now: float) -> None:
+        """No router had a verdict on a task in time."""
+        refused = decide(Router(Access()), CLIENT, "", image)
+        self.decided(image, msgspec.structs.replace(refused, refusal=UNDECIDED.decode()), now)
 
     def _admit(
         self, task: tasks.Task, envelope: bytes, image: bytes, decision: Decision, now: float

@@ -15,6 +15,7 @@ from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready
 
 if TYPE_CHECKING:
+    from homing.service.clients import MdpClient
     from homing.service.switch import Broker
 
 SHORT_FLAGS: Final = bytes((MORE,))
@@ -29,6 +30,8 @@ class MdpWorker(Worker):
     __slots__ = ("_broker",)
 
     dialect = Dialect.D0X
+    lead = b""
+    """What stands before the header where the dialect has nothing there."""
     heartbeat = mdp.HEARTBEATS[Dialect.D0X]
     reply = mdp.REPORT_LOCAL + SHORT_FLAGS
     """What its answers begin with, up to the size of their `[client]`."""
@@ -120,7 +123,10 @@ class MdpWorker(Worker):
         """The rest of what a worker may say."""
         whole = image[0] != CUT
         try:
-            message = mdp.read_from_worker(image if whole else image[1:])
+            readable = image if whole else image[1:]
+            if mdp.delimited_worker_02(readable) != bool(self.lead):
+                raise RemoteProtocolError("a worker keeps to one dialect", 0)
+            message = mdp.read_from_worker(readable[len(self.lead) :])
         except RemoteProtocolError:
             self._broker.record.malformed += 1
             self._broker.dismiss(self, b"malformed", now)
@@ -146,7 +152,7 @@ class MdpWorker(Worker):
 
     def dismiss(self) -> None:
         if self.link is not None:
-            self.link.send(mdp.DISCONNECTS[self.dialect])
+            self.link.send(self.lead + mdp.DISCONNECTS[self.dialect])
 
     def successor(self) -> object:
         return Newcomer(self._broker, self.link, quiet=True) if self.link is not None else None
@@ -207,6 +213,17 @@ class Worker02(MdpWorker):
     work = mdp.work_head(Dialect.D02, b"")
 
 
+class Delimited02(Worker02):
+    """18/MDP against its letter, as 7/MDP has it: an empty frame stands before all it says and hears."""
+
+    __slots__ = ()
+
+    lead = EMPTY
+    heartbeat = EMPTY + Worker02.heartbeat
+    reply = EMPTY + Worker02.reply
+    work = EMPTY + Worker02.work
+
+
 WORKERS: dict[Dialect, type[MdpWorker]] = {
     Dialect.D0X: Worker0X,
     Dialect.D01: Worker01,
@@ -230,10 +247,11 @@ class Newcomer:
     def receive(self, image: bytes, now: float) -> None:
         """The first message decides: worker or client, and the dialect."""
         readable = image[1:] if image[0] == CUT else image
-        worker = mdp.worker_dialect(readable)
+        lead = EMPTY if mdp.delimited_worker_02(readable) else b""
+        worker = mdp.worker_dialect(readable[len(lead) :])
         try:
             if worker is not None:
-                self._first_of_worker(readable, now)
+                self._first_of_worker(readable[len(lead) :], lead, now)
             else:
                 dialect = mdp.read_from_client(readable).dialect
                 req = mdp.delimited_02(readable)
@@ -241,22 +259,47 @@ class Newcomer:
         except RemoteProtocolError as error:
             self._broker.record.malformed += 1
             if worker is not None:
-                self._send_away(worker)
+                self._send_away(worker, lead)
             else:
                 self._broker.stranger(self._link, image, error)
 
-    def _first_of_worker(self, image: bytes, now: float) -> None:
+    def _first_of_worker(self, image: bytes, lead: bytes, now: float) -> None:
         message = mdp.read_from_worker(image)
         if isinstance(message, Ready):
-            self._broker.new_worker(self._link, message, now)
+            self._broker.new_worker(self._link, message, now, delimited=bool(lead))
         elif not isinstance(message, Disconnect):
             # A worker that thinks it is known, from before a restart: it shall register anew.
-            self._send_away(message.dialect)
+            self._send_away(message.dialect, lead)
 
-    def _send_away(self, dialect: Dialect) -> None:
+    def _send_away(self, dialect: Dialect, lead: bytes) -> None:
         if not self._quiet:
-            self._link.send(mdp.DISCONNECTS[dialect])
+            self._link.send(lead + mdp.DISCONNECTS[dialect])
             self._quiet = True
 
     def closed(self, now: float) -> None:
         """Nothing was promised to it."""
+
+
+class Returned:
+    """A link with the name of a client that left while answers were owed to it: it gets these.
+
+    Its first message shows whether it is that client; a worker or another dialect is somebody new.
+    """
+
+    __slots__ = ("_broker", "_client", "_link")
+
+    def __init__(self, broker: Broker, link: Link, client: MdpClient) -> None:
+        self._broker = broker
+        self._link = link
+        self._client = client
+
+    def receive(self, image: bytes, now: float) -> None:
+        """The first message."""
+        same = self._client.speaks(image)
+        if not same:
+            self._client.link = None
+        self._broker.resume(self._link, image, now, self._client if same else None)
+
+    def closed(self, now: float) -> None:
+        """It may come back once more."""
+        self._client.closed(now)

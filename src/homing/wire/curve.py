@@ -29,8 +29,9 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 
 from homing.errors import RemoteProtocolError
-from homing.wire.frames import COMMAND, MORE, command, frame
-from homing.wire.mechanisms import Cipher, Handshake, Mechanism, expect, parse_metadata
+from homing.wire.boxes import PassingBox
+from homing.wire.frames import COMMAND, LONG, MORE, command, frame
+from homing.wire.mechanisms import Cipher, Handshake, Mechanism, Watched, expect, parse_metadata
 from homing.wire.z85 import from_z85, z85
 
 KEY_BYTES = 32
@@ -44,7 +45,8 @@ _BOXED_COMMAND = 0x02
 _MESSAGE = b"\x07MESSAGE"
 
 # MESSAGE and its nonce, the box, and the flags inside.
-_OVERHEAD = len(_MESSAGE) + 8 + _BOX_OVERHEAD + 1
+_BODY_AT = len(_MESSAGE) + 8 + _BOX_OVERHEAD
+_OVERHEAD = _BODY_AT + 1
 
 KeyPair = tuple[bytes, bytes]  # public, secret
 
@@ -291,15 +293,66 @@ class CurveCipher(Cipher):
         if not body.startswith(_MESSAGE) or len(body) < _OVERHEAD:
             raise RemoteProtocolError("not a MESSAGE where only those are allowed", offset)
         nonce = body[8:16]
-        value = int.from_bytes(nonce, "big")
-        if value <= self._received:
-            raise RemoteProtocolError("a nonce that does not grow", offset)
+        self._check(nonce, offset)
         plain = opened(
             crypto_box_open_afternm, body[16:], self._to_us + nonce, self._session, offset=offset
         )
-        self._received = value
-        flags = plain[0]
-        return flags & MORE | (COMMAND if flags & _BOXED_COMMAND else 0), plain[1:]
+        self._received = int.from_bytes(nonce, "big")
+        return unboxed(plain[0]), plain[1:]
+
+    def watch(self) -> Watched:
+        return _WatchedMessage(self)
+
+    def passing(self, start: bytes) -> PassingBox:
+        """The box of a MESSAGE, of which as much is there as stands before its second byte."""
+        nonce, tag = self._to_us + start[8:16], start[16:_BODY_AT]
+        return PassingBox(self._session, nonce, tag, start[_BODY_AT])
+
+    def passed(self, nonce: bytes, offset: int) -> None:
+        """A box has gone by that is genuine."""
+        self._check(nonce, offset)
+        self._received = int.from_bytes(nonce, "big")
+
+    def _check(self, nonce: bytes, offset: int) -> None:
+        if int.from_bytes(nonce, "big") <= self._received:
+            raise RemoteProtocolError("a nonce that does not grow", offset)
+
+
+class _WatchedMessage(Watched):
+    """A MESSAGE that goes by."""
+
+    def __init__(self, cipher: CurveCipher) -> None:
+        self._cipher = cipher
+        self._start = b""  # its header, MESSAGE, nonce and tag
+        self._box: PassingBox | None = None
+
+    def feed(self, data: bytes) -> None:
+        if self._box is None:
+            self._start += data
+            body = _header_bytes(self._start) + _BODY_AT
+            if len(self._start) <= body:
+                return
+            self._box = self._cipher.passing(self._start[body - _BODY_AT :])
+            self._start, data = self._start[:body], self._start[body:]
+        self._box.feed(data)
+
+    def flags(self, offset: int) -> int:
+        box, message = self._box, self._start[_header_bytes(self._start) :]
+        if box is None or self._start[0] & MORE or not message.startswith(_MESSAGE):
+            raise RemoteProtocolError("not a MESSAGE where only those are allowed", offset)
+        if not box.genuine():
+            raise RemoteProtocolError("a box that does not open", offset)
+        self._cipher.passed(message[8:16], offset)
+        return unboxed(box.first)
+
+
+def _header_bytes(frame_: bytes) -> int:
+    return 9 if frame_[:1] and frame_[0] & LONG else 2
+
+
+def unboxed(flags: int) -> int:
+    """Flags as they are outside of a box."""
+    return flags & MORE | (COMMAND if flags & _BOXED_COMMAND else 0)
 
 
 def opened(opener: Callable[..., bytes], *arguments: bytes, offset: int) -> bytes:

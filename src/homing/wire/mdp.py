@@ -75,6 +75,7 @@ _FROM_REQ_02: Final = EMPTY + _FROM_CLIENT_02
 _FROM_WORKER_0X: Final = EMPTY + frame(b"MDPW0X", True)
 _FROM_WORKER_01: Final = EMPTY + frame(b"MDPW01", True)
 _FROM_WORKER_02: Final = frame(b"MDPW02", True)
+_DELIMITED_WORKER_02: Final = EMPTY + _FROM_WORKER_02
 REPORT_LOCAL: Final = _FROM_WORKER_0X + frame(W_REPORT_LOCAL, True)
 REPORT_CLOUD: Final = _FROM_WORKER_0X + frame(W_REPORT_CLOUD, True)
 REPLY_01: Final = _FROM_WORKER_01 + frame(W_REPORT, True)
@@ -104,6 +105,11 @@ def worker_dialect(image: bytes) -> Dialect | None:
     """Whose header a message has, if a worker's; a broker asks this of a link's first message."""
     headers = (_FROM_WORKER_0X, D0X), (_FROM_WORKER_01, D01), (_FROM_WORKER_02, D02)
     return next((dialect for header, dialect in headers if image.startswith(header)), None)
+
+
+def delimited_worker_02(image: bytes) -> bool:
+    """Whether an `02` worker puts an empty frame before what it says, as some do that began with `01`."""
+    return image.startswith(_DELIMITED_WORKER_02)
 
 
 def read_from_client(image: bytes) -> Request:
@@ -305,10 +311,14 @@ DEFAULT_PRIORITY: Final = 4
 
 
 def read_options(envelope: bytes) -> Options | None:
-    """What a `0X` envelope asks for; None for one that is opaque to a broker."""
-    if not envelope.startswith(OPTIONS_MAGIC):
+    """What a `0X` envelope asks for; None for one that is opaque to a broker.
+
+    One that is too short for options has none: the four bytes that a REQ counts its requests by
+    (ZMQ_REQ_CORRELATE) begin with these two letters once in 65 536 requests.
+    """
+    if not envelope.startswith(OPTIONS_MAGIC) or len(envelope) < _OPTIONS_BYTES:
         return None
-    if len(envelope) < _OPTIONS_BYTES or envelope[2] > 1 or envelope[3] >= PRIORITIES:
+    if envelope[2] > 1 or envelope[3] >= PRIORITIES:
         raise RemoteProtocolError("an HM envelope has flags 0-1 and priority 0-9", 2)
     timeout = int.from_bytes(envelope[4:8], "big")
     return Options(envelope[2] == 1, envelope[3], timeout, envelope[8:])

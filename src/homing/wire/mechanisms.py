@@ -40,6 +40,22 @@ class Cipher(ABC):
     def open(self, body: bytes, offset: int) -> tuple[int, bytes]:
         """Flags (MORE, COMMAND) and body hidden in a frame received."""
 
+    @abstractmethod
+    def watch(self) -> Watched:
+        """A frame received that is too large to be held: it is checked as it goes by."""
+
+
+class Watched(ABC):
+    """One sealed frame that goes by."""
+
+    @abstractmethod
+    def feed(self, data: bytes) -> None:
+        """Its next bytes, those of its header first."""
+
+    @abstractmethod
+    def flags(self, offset: int) -> int:
+        """Its flags, once all was fed and the frames before it were opened; raises if it is not genuine."""
+
 
 class Handshake(ABC):
     """One connection's way through a mechanism."""

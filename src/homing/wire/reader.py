@@ -12,15 +12,19 @@ chunk, is copied into one buffer, so that a peer that trickles cannot make us ho
 tiny objects, nor pin big chunks by little pieces.
 
 A message over a limit ends the connection, or, with `max_passed`, goes by: nothing of it is kept but its
-beginning, which comes out in its place (homing.wire.frames.cut), so that its sender can be told.
+beginning, which comes out in its place (homing.wire.frames.cut), so that its sender can be told. Where frames are
+sealed each is a message here, and `watch` is asked for somebody to whom all bytes of one that goes by are shown.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from homing.errors import RemoteProtocolError, TooLargeOnWire
 from homing.wire.frames import COMMAND, LONG, MORE, SKIMMED_FRAMES, cut
+from homing.wire.mechanisms import Watched
 
 _SMALL_PIECE: Final = 4096
 # Of a message that goes by: the frames that say whose it is and what it is about, a task's header among them.
@@ -52,6 +56,8 @@ class ImageReader:
         "commands",
         "offset",
         "skimmable",
+        "watch",
+        "watched",
     )
 
     def __init__(
@@ -78,6 +84,8 @@ class ImageReader:
         self._frames = 0
         self._torn = bytearray()  # a header, or a command, that the chunk's end cut in two
         self.commands = False
+        self.watch: Callable[[], Watched] | None = None
+        self.watched: deque[Watched] = deque()  # of the images that are cut, in their order
         self.offset = offset  # of the next chunk, in the stream
         # How long a chunk may be whose beginning somebody else takes messages from: it begins with
         # one, and none in it can be over a limit. -1: it must be fed.
@@ -109,6 +117,8 @@ class ImageReader:
                     if at > size:
                         break
                     if at - start > suspect and self._goes_by(data, start, at):
+                        if self.watch is not None:
+                            self._show(data[start:at], self.watch)
                         images.append(cut(data[start : start + KEPT]))
                     else:
                         images.append(data[start:at])
@@ -204,6 +214,13 @@ class ImageReader:
             for piece in self._pieces:
                 kept += piece[: KEPT - len(kept)]
             self._pieces = [kept]
+            if self.watch is not None:
+                self._show(bytes(kept), self.watch)
+
+    def _show(self, beginning: bytes, watch: Callable[[], Watched]) -> None:
+        """Somebody watches a message go by."""
+        self.watched.append(watch())
+        self.watched[-1].feed(beginning)
 
     def _set_apart(self, data: bytes, at: int, length: int, images: list[bytes]) -> int:
         """A command, or a header cut by the chunk's end; the offset behind it."""
@@ -253,6 +270,8 @@ class ImageReader:
             kept = pieces[0]
             assert isinstance(kept, bytearray)
             kept += data[start : min(end, start + KEPT - len(kept))]
+            if self.watch is not None:
+                self.watched[-1].feed(data[start:end])
         elif size >= _SMALL_PIECE and 2 * size >= len(data):
             pieces.append(memoryview(data)[start:end])
         elif pieces and isinstance(pieces[-1], bytearray):

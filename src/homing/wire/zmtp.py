@@ -32,9 +32,9 @@ from homing.errors import (
     RemoteProtocolError,
     TooLargeOnWire,
 )
-from homing.wire.frames import COMMAND, LONG, MORE, command, frame, head
+from homing.wire.frames import COMMAND, CUT, LONG, MORE, SHORT_MAX, command, cut, frame, head
 from homing.wire.mechanisms import Cipher, Mechanism, Null, pack_metadata
-from homing.wire.reader import ImageReader
+from homing.wire.reader import KEPT, ImageReader
 
 # Who may talk to whom: RFC 37, "The Socket-Type Property".
 PARTNERS: dict[str, frozenset[str]] = {
@@ -104,6 +104,7 @@ class Connection:
         "_inbox",
         "_inner",
         "_inner_bytes",
+        "_inner_frames",
         "_limits",
         "_mechanism",
         "_metadata",
@@ -153,12 +154,12 @@ class Connection:
         self._read = 0  # bytes of greeting and handshake obeyed so far
         self._inner: list[bytes] = []  # frames of an encrypted message under way
         self._inner_bytes = 0
+        self._inner_frames = 0
         self.reader = ImageReader(
             max_message=limits.message + mechanism.overhead,
             max_frames=limits.frames,
             max_command=limits.command,
-            # What goes by cannot be opened: a sealed connection ends as others do without this.
-            max_passed=0 if mechanism.overhead else limits.passed,
+            max_passed=limits.passed,
         )
 
     # -- what the shell calls ---------------------------------------------------------------
@@ -312,6 +313,8 @@ class Connection:
         self.peer_identity = identity
         self.user = self._handshake.user
         self.cipher = self._handshake.cipher
+        if self.cipher is not None:
+            self.reader.watch = self.cipher.watch
         self.ready = True
 
     # -- traffic ------------------------------------------------------------------------------
@@ -364,21 +367,40 @@ class Connection:
         offset = self.reader.offset
         inner = self._inner
         for image in images:
-            if image[0] & MORE:
+            if image[0] == CUT:
+                flags, body = self.reader.watched.popleft().flags(offset), b""
+                self._inner_bytes += self._limits.message  # more than that, and past the limit
+            elif image[0] & MORE:
                 raise RemoteProtocolError("an encrypted frame with MORE in clear", offset)
-            flags, body = cipher.open(image[9 if image[0] & LONG else 2 :], offset)
+            else:
+                flags, body = cipher.open(image[9 if image[0] & LONG else 2 :], offset)
             if flags & COMMAND:
                 self._obey(body, messages)
                 continue
-            self._inner_bytes += len(body)
-            if len(inner) >= self._limits.frames or self._inner_bytes > self._limits.message:
-                raise TooLargeOnWire("message over a limit", offset)
-            inner.append(frame(body, bool(flags & MORE)))
+            self._inner_bytes += len(body) + (2 if len(body) <= SHORT_MAX else 9)
+            self._inner_frames += 1
+            if self._goes_by():
+                self._keep_beginning(offset)
+            else:
+                inner.append(frame(body, bool(flags & MORE)))
             if not flags & MORE:
-                messages.append(b"".join(inner))
+                whole = b"".join(inner)
+                messages.append(cut(whole) if self._goes_by() else whole)
                 inner.clear()
-                self._inner_bytes = 0
+                self._inner_bytes = self._inner_frames = 0
         return messages
+
+    def _goes_by(self) -> bool:
+        """Whether the encrypted message under way breaks a limit."""
+        limits = self._limits
+        return self._inner_frames > limits.frames or self._inner_bytes > limits.message
+
+    def _keep_beginning(self, offset: int) -> None:
+        """Of a message that is too large only its first frames are kept, to tell whose it is."""
+        if self._inner_bytes > self._limits.passed:
+            raise TooLargeOnWire("message over a limit", offset)
+        beginning = b"".join(self._inner)[:KEPT]
+        self._inner[:] = [beginning] if beginning else []
 
 
 def _greeting(mechanism: Mechanism) -> bytes:
