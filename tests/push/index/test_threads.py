@@ -239,8 +239,6 @@ def test_the_compiler_leaves_standard_output_alone() -> None:
     code = """
 import sys
 from homing.push.index import kernels
-
-kernels.load()
 from numba.core import errors
 
 sys.exit(hasattr(errors, "ColorShell"))
