@@ -83,12 +83,14 @@ def say(message: str, hint: str = "") -> None:
 
 def report(error: BaseException, *, debug: bool) -> int:
     """Tell the user what ended the command; the exit code for it."""
-    if isinstance(error, SystemExit):
-        return _system_exit(error)
-    if isinstance(error, BrokenPipeError):
+    # A table's printer turns a broken pipe into an exit of its own.
+    told = error.__context__ if isinstance(error, SystemExit) else error
+    if isinstance(told, BrokenPipeError):
         # Python would complain once more when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE
+    if isinstance(error, SystemExit):
+        return _system_exit(error)
     if debug:
         import traceback
 

@@ -6,20 +6,22 @@ answers it ends with exit code 69 and names every endpoint that it tried. SIGTER
 Examples:
   homing task-worker echo --echo
   homing task-worker upper --exec "tr a-z A-Z" --endpoint tcp://127.0.0.1:5561
+  homing task-worker echo --echo --key wes.key --broker-key "$(cat paris.pub)"
 """
 
 from __future__ import annotations
 
 import asyncio
-import shlex
+import hashlib
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 from cyclopts import Parameter
 
+from homing.cli.commands import serve_with, telling
+from homing.cli.credentials import NOBODY, Credentials
 from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
 
 if TYPE_CHECKING:
@@ -27,10 +29,14 @@ if TYPE_CHECKING:
 
 app = verb("task-worker", __doc__)
 
+CREDIT_MAX = 65536
+_LONGEST = 200
+"""Of a service's name in a file's name: file systems allow 255 bytes in all."""
+
 
 @app.default
-def task_worker(
-    service: Annotated[str, Parameter(help="the service to serve")],
+async def task_worker(
+    service: Annotated[str, Parameter(help="the service to serve; empty serves any")],
     /,
     *,
     echo: Annotated[bool, Parameter(help="answer with the body that came")] = False,
@@ -39,43 +45,38 @@ def task_worker(
     remember: Annotated[Path | None, Parameter(help="file for the broker's group")] = None,
     credit: Annotated[int, Parameter(help="tasks at once")] = 1,
     connect_timeout: Annotated[float, Parameter(help="seconds for each broker")] = 3.0,
+    credentials: Credentials = NOBODY,
     port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Serve until told to stop."""
-    if echo == (exec is not None):
-        raise misused("say what to do with a task: either --echo or --exec COMMAND")
+    function = serve_with(echo, exec)
+    if not 1 <= credit <= CREDIT_MAX:
+        raise misused(f"credit is from 1 to {CREDIT_MAX}")
     config = flags.load({"node.port_offset": port_offset})
-    memory = remember or Path(config.node.data) / f"task-worker-{service}.json"
+    memory = remember or Path(config.node.data) / _memory(service)
     memory.parent.mkdir(parents=True, exist_ok=True)
     where = endpoint or config.service.taskbe
-    function = bytes if exec is None else _run(shlex.split(exec))
-    return asyncio.run(_serve(where, service, function, memory, credit, connect_timeout))
-
-
-async def _serve(
-    where: str,
-    service: str,
-    function: Callable[[bytes], bytes],
-    memory: Path,
-    credit: int,
-    connect_timeout: float,
-) -> int:
     from homing.service.task_worker import TaskWorker
 
-    worker = TaskWorker(
-        where,
-        service,
-        function,
-        remember=memory,
-        credit=credit,
-        connect_timeout=connect_timeout,
-    )
+    try:
+        worker = TaskWorker(
+            where,
+            service,
+            function,
+            remember=memory,
+            credit=credit,
+            connect_timeout=connect_timeout,
+            mechanism=credentials.mechanism(),
+        )
+    except ValueError as error:
+        raise misused(str(error)) from None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.stop)
     announcing = asyncio.create_task(_announce(worker, service))
     try:
-        await worker.run()
+        with telling():
+            await worker.run()
     finally:
         announcing.cancel()
     return 0
@@ -83,11 +84,12 @@ async def _serve(
 
 async def _announce(worker: TaskWorker, service: str) -> None:
     await worker.ready.wait()
-    print(f"ready task-worker {service} {worker.endpoint}", flush=True)
+    print(f"ready task-worker {service or '(any)'} {worker.endpoint}", flush=True)
 
 
-def _run(words: list[str]) -> Callable[[bytes], bytes]:
-    def run(body: bytes) -> bytes:
-        return subprocess.run(words, input=body, stdout=subprocess.PIPE, check=True).stdout
-
-    return run
+def _memory(service: str) -> str:
+    """A file's name for any service's: without slashes, and no longer than names may be."""
+    plain = quote(service, safe="")
+    if len(plain) > _LONGEST:
+        plain = hashlib.sha256(service.encode()).hexdigest()
+    return f"task-worker-{plain}.json"

@@ -13,19 +13,17 @@ Examples:
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shlex
-import shutil
 import signal
-import sys
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from homing.cli.commands import serve_with, telling
 from homing.cli.credentials import NOBODY, Credentials
 from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
-from homing.errors import ConfigError, Refused
+
+if TYPE_CHECKING:
+    from homing.service.worker import Worker
 
 app = verb("worker", __doc__)
 
@@ -50,51 +48,24 @@ async def worker(
     """Serve until told to stop."""
     from homing.service.worker import Worker
 
-    if echo == (command is not None):
-        raise misused("say what to do with a request: either --echo or --exec COMMAND")
+    serve = serve_with(echo, command)
     where = endpoint or (flags.load({"node.port_offset": port_offset}).service.localbe,)
     serving = Worker(where, security=credentials.mechanism())
-    serve = _echo if command is None else _run(shlex.split(command))
     try:
         serving.service(service, concurrency=concurrency)(serve)
     except ValueError as error:
         raise misused(str(error)) from None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, serving.stop)
-    announcing = asyncio.create_task(_announce(serving.ready(), service, where))
+    announcing = asyncio.create_task(_announce(serving, service, where))
     try:
-        await serving.run()
+        with telling():
+            await serving.run()
     finally:
         announcing.cancel()
     return 0
 
 
-async def _announce(ready: Awaitable[object], service: str, where: tuple[str, ...]) -> None:
-    await ready
+async def _announce(serving: Worker, service: str, where: tuple[str, ...]) -> None:
+    await serving.ready()
     print(f"ready worker {service or '(any)'} {' '.join(where)}", flush=True)
-
-
-async def _echo(body: bytes) -> bytes:
-    return body
-
-
-def _run(words: list[str]) -> Callable[[bytes], Awaitable[bytes]]:
-    """A function that gives each body to a new process of this command."""
-    if not words or shutil.which(words[0]) is None:
-        raise ConfigError([f"--exec: there is no command {' '.join(words[:1])!r}"])
-
-    async def run(body: bytes) -> bytes:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)
-        try:
-            answer, complaint = await process.communicate(body)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        if process.returncode:
-            sys.stderr.buffer.write(complaint)
-            last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise Refused(f"exit code {process.returncode} {last}"[:200])
-        return answer
-
-    return run

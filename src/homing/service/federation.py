@@ -8,6 +8,7 @@ request tries each peer at most once per publication and otherwise waits at home
 from __future__ import annotations
 
 from homing.ports import Link
+from homing.service.names import ANY
 from homing.service.pending import DONE, Holder, Pending
 from homing.wire.frames import SHORT, SHORT_MAX
 from homing.wire.mdp import address_head
@@ -15,8 +16,6 @@ from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import State
 from homing.wire.mdp_peers import repost_head
 
-ANY = b"*"
-"""The name under which a broker publishes its workers for any service."""
 PATIENCE = 1.0
 """Seconds for which a peer that bounced is sent nothing ahead: it may be one that never has a line."""
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from homing.errors import RemoteProtocolError
 from homing.ports import Link
 from homing.service.dispatch import DispatchCore
-from homing.service.federation import ANY, Peer
+from homing.service.federation import Peer
+from homing.service.names import ANY
 from homing.service.pending import HELD
 from homing.wire import mdp_peers
 from homing.wire.frames import CUT, MORE, tail_end

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from homing.service.access import Access
-from homing.service.federation import ANY
-from homing.wire.mdp import MMI
+from homing.service.names import may_be_served, proper_name
 
 Route = Callable[[str, bytes, bytes], bytes]
 """(user, service, data) -> the service to use; raise homing.errors.Refused to refuse."""
@@ -38,7 +37,7 @@ class Router:
 
     def repost(self, service: bytes) -> Verdict:
         """The verdict on a peer's request: allow-lists and routes are its origin's business."""
-        if not proper_name(service) or service.startswith(MMI):
+        if not may_be_served(service):
             return Verdict(service, b"malformed no service of ours")
         return Verdict(service)
 
@@ -61,12 +60,3 @@ class Router:
         if not proper_name(target):
             return Verdict(service, b"malformed the route chose no proper name")
         return Verdict(target)
-
-
-def proper_name(service: bytes) -> bool:
-    """Whether it can be a service's name: printable UTF-8, and not the sign for any."""
-    try:
-        text = service.decode()
-    except UnicodeDecodeError:
-        return False
-    return text.isprintable() and service != ANY and bool(text.strip())

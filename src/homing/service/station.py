@@ -36,6 +36,8 @@ FEW = 8
 TURN = 0.0005
 # Heartbeats and the like that may come with a full credit of requests: they are rare.
 CONTROL = 64
+# Seconds between answers to heartbeats, half of the shortest interval: a broker that answers ours does not keep us busy.
+ECHO = 0.005
 _REPORT_LOCAL = prefix((b"", b"MDPW0X", mdp.W_REPORT_LOCAL))
 
 
@@ -84,6 +86,7 @@ class Station:
         self._once = serve.on_loop if serve.way == "loop" else serve.elsewhere
         self._beat: asyncio.TimerHandle | None = None
         self._spoke = False
+        self._beaten = 0.0  # when we last answered a heartbeat
         self._last_words: list[bytes] | None = None  # a list once we are stopping
         self._inbox: list[bytes] = []  # what came and has not been begun
         self._busy = False  # the rest of the inbox waits for the loop's next turn
@@ -257,6 +260,16 @@ class Station:
             self._lifeline.drop("the broker asked to part", sent_away=True)
         elif isinstance(message, Work):
             self._begin(image, message.data, b"")
+        else:
+            self._beat_back()
+
+    def _beat_back(self) -> None:
+        """The broker beats: one whose interval is shorter than ours shall hear from us as often."""
+        now = asyncio.get_running_loop().time()
+        if self._announced and now - self._beaten > ECHO:
+            self._beaten = now
+            self._spoke = True
+            self._lifeline.send(mdp.HEARTBEATS[self._dialect])
 
     def _begin(self, image: bytes, data: bytes, report: bytes) -> None:
         """Start one piece of work; `report` stands before its answer, where that is known."""

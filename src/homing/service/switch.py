@@ -29,12 +29,13 @@ from homing.service.clients import CLIENTS, MdpClient, Origin, Req02
 from homing.service.decisions import decide
 from homing.service.dispatch import DispatchCore
 from homing.service.federation import Federation
+from homing.service.names import may_be_served
 from homing.service.peers import PeerLink, StateFeed, capacity_of
 from homing.service.pending import Asker, Pending
 from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
-from homing.service.router import Route, Router, Verdict, proper_name
+from homing.service.router import Route, Router, Verdict
 from homing.service.router_pool import RouterPool
 from homing.service.tasks import TaskClient, TaskNewcomer
 from homing.service.worker_pool import Worker
@@ -317,7 +318,7 @@ class Broker:
 
     def register(self, worker: Worker, name: bytes, now: float) -> bool:
         """Let a worker serve `name` (empty: any service), or dismiss it."""
-        service = self.core.service(name) if name and proper_name(name) else None
+        service = self.core.service(name) if name and may_be_served(name) else None
         allowed = worker.link is not None and self.access.may_serve(worker.link.user, name)
         full = len(self.core.roster) >= self.policy.max_workers
         if not allowed or full or (name and service is None) or self.core.draining:

@@ -23,6 +23,7 @@ import msgspec
 from homing.backoff import Backoff
 from homing.errors import Denied, HomingError, Refused, RemoteProtocolError, Unavailable
 from homing.service.lifeline import Lifeline
+from homing.service.names import may_be_served
 from homing.service.serve import reason_of
 from homing.wire import tasks
 from homing.wire.frames import frame, head
@@ -55,6 +56,8 @@ class TaskWorker:
         connect_timeout: float = CONNECT_TIMEOUT,
         mechanism: Mechanism = NULL,
     ) -> None:
+        if service and not may_be_served(service.encode()):
+            raise ValueError(f"no service can be called {service!r}")
         self._endpoint = endpoint
         self._connect = tasks.Connect(service, name, credit)
         self._function = function

@@ -40,6 +40,7 @@ from typing import Any, TypeVar
 from homing.errors import HandshakeRefused
 from homing.loops import fastest_loop
 from homing.service.bodies import codec_named
+from homing.service.names import may_be_served
 from homing.service.serve import Serve
 from homing.service.station import Station
 from homing.wire.mdp_fields import CREDIT_MAX, NAME_MAX
@@ -103,6 +104,10 @@ class Worker:
             raise ValueError(f"concurrency is from 1 to {CREDIT_MAX}")
         if len(name.encode()) > NAME_MAX:
             raise ValueError(f"a service name has at most {NAME_MAX} bytes")
+        if name and not may_be_served(name.encode()):
+            raise ValueError(
+                f"no service can be called {name!r}: a name is printable, and `*` and mmi.… are brokers' own"
+            )
         if self._dialect != Dialect.D0X and (concurrency > 1 or not name):
             raise ValueError("only the 0X dialect has concurrency, or serves any service")
 

@@ -232,3 +232,15 @@ def test_each_answer_of_a_batch_beside_a_writer_is_of_one_moment(columns: bool) 
         reader.join(30)
     index.close()
     assert wrong == []
+
+
+def test_the_compiler_leaves_standard_output_alone() -> None:
+    """It works in a thread: what it puts in place of sys.stdout and back may have been closed meanwhile."""
+    code = """
+import sys
+from homing.push.index import kernels
+from numba.core import errors
+
+sys.exit(hasattr(errors, "ColorShell"))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

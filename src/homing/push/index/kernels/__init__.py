@@ -33,6 +33,10 @@ class Kernels(NamedTuple):
 # want the interpreter too.
 HEAD_START = 0.02
 
+# For the colours of its messages numba puts something of its own in place of sys.stdout and sys.stderr and back, whenever
+# it makes an error: in our thread, behind the back of a program that sets or captures them meanwhile.
+os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
+
 _lock = threading.Lock()
 _loaded: Kernels | None = None
 _thread: threading.Thread | None = None
