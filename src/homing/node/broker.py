@@ -9,8 +9,8 @@ from dataclasses import replace
 from random import SystemRandom
 
 from homing.config import Config
+from homing.endpoint import parse_endpoint
 from homing.errors import ConfigError
-from homing.node.endpoint import parse_endpoint
 from homing.node.host import Host
 from homing.node.journals import start_journal
 from homing.node.keys import Keyring
