@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from homing import sync
 from homing.cli import main
 from homing.errors import Refused
 from homing.testing import Fabric, fabric
+from homing.wire.mechanisms import PlainClient
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,41 @@ def test_a_command_gets_the_body_and_its_failure_is_a_refusal(here: Fabric) -> N
         client.request("bad", b"")
 
 
+def test_a_task_worker_proves_who_it_is(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("wes:secret\n")
+    with fabric("security.mechanism=plain", f"security.users_file={users}") as here:
+        door = here.workers.replace("localbe", "taskbe")
+        words = ["task-worker", "upper", "--exec", "tr a-z A-Z", "--endpoint", door]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "homing.cli", *words, "--user", "wes:secret"],
+            stdout=subprocess.PIPE,
+            cwd=tmp_path,
+            text=True,
+        )
+        assert process.stdout is not None
+        with process:
+            assert process.stdout.readline() == f"ready task-worker upper {door}\n"
+            with sync.Client(here.clients, security=PlainClient("wes", "secret")) as client:
+                assert client.request("upper", b"hello") == b"HELLO"
+            process.terminate()
+        assert process.returncode == 0
+
+
+def test_a_worker_without_a_broker_says_what_it_waits_for(tmp_path: Path) -> None:
+    nobody = f"ipc://{tmp_path}/nobody"
+    words = ["worker", "echo", "--echo", "--endpoint", nobody]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "homing.cli", *words], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    with process:
+        told = process.stderr.readline()
+        assert told == f"homing: no broker answers at {nobody}; waiting for one\n"
+        process.terminate()
+    assert process.returncode == 0
+
+
 def test_services_are_listed(here: Fabric, capsys: pytest.CaptureFixture[str]) -> None:
     with worker(here, "listed", "--echo", "--concurrency", "3"):
         assert main(["services", "--endpoint", here.clients]) == 0
@@ -77,6 +114,9 @@ def test_services_are_listed(here: Fabric, capsys: pytest.CaptureFixture[str]) -
         (78, ["worker", "echo", "--exec", "no-such-command-here"], "there is no command"),
         (64, ["worker", "echo", "--echo", "--concurrency", "0"], "concurrency is from 1"),
         (64, ["task-worker", "echo"], "either --echo or --exec"),
+        (78, ["task-worker", "echo", "--exec", "no-such-command-here"], "there is no command"),
+        (78, ["worker", "echo", "--exec", "tr 'a"], "No closing quotation"),
+        (64, ["task-worker", "echo", "--echo", "--credit", "0"], "--credit"),
     ],
 )
 def test_what_a_newcomer_gets_wrong(

@@ -13,7 +13,7 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -73,12 +73,17 @@ def _as_toml(config: Config, chosen: list[Setting], why: bool) -> Iterator[str]:
         yield f"{line:<{width}}  # {config.origin(setting.name)}"
 
 
+def _shown(config: Config, setting: Setting) -> Any:
+    value = config.value(setting.name)
+    return "(hidden)" if setting.secret and value else value
+
+
 def _as_json(config: Config, chosen: list[Setting]) -> str:
     import msgspec
 
     rows = {
         setting.name: {
-            "value": "(hidden)" if setting.secret else config.value(setting.name),
+            "value": _shown(config, setting),
             "origin": config.origin(setting.name),
             "default": setting.default,
             "unit": setting.unit,

@@ -26,6 +26,7 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from homing.cli.outcome import DATA, OK
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
@@ -77,8 +78,12 @@ def cat(
     /,
     *,
     kind: Annotated[tuple[str, ...], Parameter(help="only these kinds")] = (),
-    from_: Annotated[int, Parameter(name="--from", help="begin at this number")] = 1,
-    limit: Annotated[int | None, Parameter(help="stop after so many")] = None,
+    from_: Annotated[
+        int, Parameter(name="--from", help="begin at this number", validator=Number(gte=0))
+    ] = 1,
+    limit: Annotated[
+        int | None, Parameter(help="stop after so many", validator=Number(gte=0))
+    ] = None,
     follow: Annotated[bool, Parameter(help="wait for more")] = False,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:

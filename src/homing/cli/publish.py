@@ -19,7 +19,8 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, timeout_of, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, seconds_of, verb
+from homing.cli.waiting import awaited
 from homing.errors import Malformed, RequestTimeout, Unavailable
 
 app = verb("publish", __doc__)
@@ -27,7 +28,7 @@ app = verb("publish", __doc__)
 
 @app.default
 async def publish(
-    *attributes: str,
+    *attributes: Annotated[str, Parameter(help="name=value, once for each")],
     payload: Annotated[str, Parameter(help="text to send along")] = "",
     source: Annotated[
         Path | None,
@@ -45,10 +46,13 @@ async def publish(
     from homing.push.publisher import Publisher
 
     matchers = to or (flags.load({"node.port_offset": port_offset}).push.publishers,)
-    async with Publisher(*matchers, token=token, timeout=timeout_of(patience)) as publisher:
+    async with Publisher(*matchers, token=token, timeout=seconds_of(patience)) as publisher:
         try:
             if source is None:
-                print(await publisher.publish(parse_attributes(attributes), payload))
+                publishing = publisher.publish(parse_attributes(attributes), payload)
+                print(
+                    await awaited(publishing, f"waiting for a matcher at {' or '.join(matchers)}")
+                )
                 return 0
             if attributes or payload:
                 raise misused("attributes and payloads stand in the file")

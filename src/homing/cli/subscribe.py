@@ -14,27 +14,35 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.errors import Denied
+from homing.cli.waiting import awaited
+from homing.errors import Denied, RequestTimeout, Unavailable
+
+if TYPE_CHECKING:
+    from homing.push.subscriber import Subscriber
 
 app = verb("subscribe", __doc__)
 
 
 @app.default
 async def subscribe(
-    filter: str,
+    filter: Annotated[str, Parameter(help="what to ask for, in the filter language")],
     *,
     client: Annotated[str | None, Parameter(help="24 hex digits; one's own, for ever")] = None,
     durable: Annotated[bool, Parameter(help="keep what is missed between connections")] = False,
-    count: Annotated[int | None, Parameter(help="end after this many")] = None,
+    count: Annotated[
+        int | None, Parameter(help="end after this many", validator=Number(gte=1))
+    ] = None,
     connector: Annotated[tuple[str, ...], Parameter(help="HOST:PORT of a connector")] = (),
     authority: Annotated[str | None, Parameter(help="http://HOST:PORT to ask for a token")] = None,
     api_key: Annotated[str, Parameter(help="for the authority")] = "",
@@ -62,7 +70,7 @@ async def subscribe(
         given = {"credentials": _from_key(config, identity)}
     given["tls"] = _tls(ca, config)
     async with Subscriber(identity, *connector, durable=durable, **given) as source:
-        await source.subscribe(filter)
+        await _subscribe(source, filter, authority or " or ".join(connector))
         left = count
         async for one in source:
             print(msgspec.json.encode(one).decode(), flush=True)
@@ -70,6 +78,16 @@ async def subscribe(
             if left == 0:
                 break
     return 0
+
+
+async def _subscribe(source: Subscriber, filter: str, where: str) -> None:
+    """Until it is in force; a person at a terminal is told, as nothing else may come for long."""
+    try:
+        await awaited(source.subscribe(filter), f"waiting for a connector at {where}")
+    except RequestTimeout as late:
+        raise Unavailable(str(late)) from late
+    if sys.stderr.isatty():
+        print(f"homing: subscribed as {source.client_id}; Ctrl-C ends it", file=sys.stderr)
 
 
 def _tls(ca: Path | None, config: Any) -> Any:

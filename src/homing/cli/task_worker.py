@@ -6,21 +6,22 @@ answers it ends with exit code 69 and names every endpoint that it tried. SIGTER
 Examples:
   homing task-worker echo --echo
   homing task-worker upper --exec "tr a-z A-Z" --endpoint tcp://127.0.0.1:5561
+  homing task-worker echo --echo --key wes.key --broker-key "$(cat paris.pub)"
 """
 
 from __future__ import annotations
 
 import asyncio
-import shlex
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
+from homing.cli.credentials import NOBODY, Credentials
+from homing.cli.serving import what_to_do
+from homing.cli.verb import NO_FLAGS, ConfigFlags, seconds_of, verb
 
 if TYPE_CHECKING:
     from homing.service.task_worker import TaskWorker
@@ -29,47 +30,39 @@ app = verb("task-worker", __doc__)
 
 
 @app.default
-def task_worker(
+async def task_worker(
     service: Annotated[str, Parameter(help="the service to serve")],
     /,
     *,
     echo: Annotated[bool, Parameter(help="answer with the body that came")] = False,
-    exec: Annotated[str | None, Parameter(help="a command: body in, answer out")] = None,
-    endpoint: Annotated[str | None, Parameter(help="a broker's taskbe")] = None,
+    command: Annotated[
+        str | None, Parameter(name="--exec", help="a command: body in, answer out")
+    ] = None,
+    endpoint: Annotated[str | None, Parameter(help="a broker's taskbe; else the settings'")] = None,
     remember: Annotated[Path | None, Parameter(help="file for the broker's group")] = None,
-    credit: Annotated[int, Parameter(help="tasks at once")] = 1,
-    connect_timeout: Annotated[float, Parameter(help="seconds for each broker")] = 3.0,
+    credit: Annotated[
+        int, Parameter(help="tasks at once", validator=Number(gte=1, lte=65_535))
+    ] = 1,
+    connect_timeout: Annotated[str, Parameter(help="how long to wait for each broker")] = "3s",
+    credentials: Credentials = NOBODY,
     port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Serve until told to stop."""
-    if echo == (exec is not None):
-        raise misused("say what to do with a task: either --echo or --exec COMMAND")
+    from homing.service.task_worker import TaskWorker
+
+    serve = what_to_do(echo, command)
     config = flags.load({"node.port_offset": port_offset})
     memory = remember or Path(config.node.data) / f"task-worker-{service}.json"
     memory.parent.mkdir(parents=True, exist_ok=True)
-    where = endpoint or config.service.taskbe
-    function = bytes if exec is None else _run(shlex.split(exec))
-    return asyncio.run(_serve(where, service, function, memory, credit, connect_timeout))
-
-
-async def _serve(
-    where: str,
-    service: str,
-    function: Callable[[bytes], bytes],
-    memory: Path,
-    credit: int,
-    connect_timeout: float,
-) -> int:
-    from homing.service.task_worker import TaskWorker
-
     worker = TaskWorker(
-        where,
+        endpoint or config.service.taskbe,
         service,
-        function,
+        serve,
         remember=memory,
         credit=credit,
-        connect_timeout=connect_timeout,
+        connect_timeout=seconds_of(connect_timeout, "--connect-timeout"),
+        mechanism=credentials.mechanism(),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.stop)
@@ -84,10 +77,3 @@ async def _serve(
 async def _announce(worker: TaskWorker, service: str) -> None:
     await worker.ready.wait()
     print(f"ready task-worker {service} {worker.endpoint}", flush=True)
-
-
-def _run(words: list[str]) -> Callable[[bytes], bytes]:
-    def run(body: bytes) -> bytes:
-        return subprocess.run(words, input=body, stdout=subprocess.PIPE, check=True).stdout
-
-    return run

@@ -13,19 +13,16 @@ Examples:
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shlex
-import shutil
 import signal
-import sys
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from collections.abc import Coroutine
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from homing.cli.credentials import NOBODY, Credentials
+from homing.cli.serving import what_to_do
 from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
-from homing.errors import ConfigError, Refused
+from homing.cli.waiting import awaited
 
 app = verb("worker", __doc__)
 
@@ -50,11 +47,9 @@ async def worker(
     """Serve until told to stop."""
     from homing.service.worker import Worker
 
-    if echo == (command is not None):
-        raise misused("say what to do with a request: either --echo or --exec COMMAND")
+    serve = what_to_do(echo, command)
     where = endpoint or (flags.load({"node.port_offset": port_offset}).service.localbe,)
     serving = Worker(where, security=credentials.mechanism())
-    serve = _echo if command is None else _run(shlex.split(command))
     try:
         serving.service(service, concurrency=concurrency)(serve)
     except ValueError as error:
@@ -69,32 +64,6 @@ async def worker(
     return 0
 
 
-async def _announce(ready: Awaitable[object], service: str, where: tuple[str, ...]) -> None:
-    await ready
+async def _announce(ready: Coroutine[Any, Any, None], service: str, where: tuple[str, ...]) -> None:
+    await awaited(ready, f"no broker answers at {' or '.join(where)}; waiting for one")
     print(f"ready worker {service or '(any)'} {' '.join(where)}", flush=True)
-
-
-async def _echo(body: bytes) -> bytes:
-    return body
-
-
-def _run(words: list[str]) -> Callable[[bytes], Awaitable[bytes]]:
-    """A function that gives each body to a new process of this command."""
-    if not words or shutil.which(words[0]) is None:
-        raise ConfigError([f"--exec: there is no command {' '.join(words[:1])!r}"])
-
-    async def run(body: bytes) -> bytes:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)
-        try:
-            answer, complaint = await process.communicate(body)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        if process.returncode:
-            sys.stderr.buffer.write(complaint)
-            last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise Refused(f"exit code {process.returncode} {last}"[:200])
-        return answer
-
-    return run
