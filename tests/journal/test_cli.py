@@ -60,7 +60,7 @@ def test_cat(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_kind_is_named(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["journal", "cat", str(journal), "--kind", "Requests"]) != 0
+    assert main(["journal", "cat", str(journal), "--kind", "Requests"]) == 64
     assert "no kind 'Requests'" in capsys.readouterr().err
 
 

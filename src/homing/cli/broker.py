@@ -30,7 +30,7 @@ def broker(
     host: Annotated[str | None, Parameter(help="address to listen on")] = None,
     port_offset: Annotated[int | None, Parameter(help="added to every default port")] = None,
     peer: Annotated[
-        tuple[str, ...], Parameter(help="NAME=CLOUDFE,STATEBE; once for each peer")
+        tuple[str, ...], Parameter(help="NAME=CLOUDFE[,STATEBE]; once for each peer")
     ] = (),
     routers: Annotated[int | None, Parameter(help="router processes")] = None,
     data: Annotated[str | None, Parameter(help="directory for the journal")] = None,

@@ -45,7 +45,12 @@ def show(
         if (not sections or setting.section in sections)
         and (not changed or setting.name in config.origins)
     ]
-    print(_as_json(config, chosen) if json else "\n".join(_as_toml(config, chosen, why)))
+    if json:
+        print(_as_json(config, chosen))
+    elif chosen:
+        print("\n".join(_as_toml(config, chosen, why)))
+    else:
+        print("# all of it is as the defaults are")
     return OK
 
 

@@ -29,8 +29,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from homing.cli.outcome import DATA, OK
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.errors import CorruptSegment, JournalError
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
+from homing.errors import CorruptSegment
 from homing.journal import report
 from homing.journal.events import KINDS
 from homing.journal.reader import Record, Tail, journals, read
@@ -192,7 +192,7 @@ def _check_kinds(kinds: tuple[str, ...]) -> None:
     known = {kind.__name__ for kind in KINDS.values()} | {"Unknown"}
     for kind in kinds:
         if kind not in known:
-            raise JournalError(f"no kind {kind!r}", hint=f"there are {', '.join(sorted(known))}")
+            raise misused(f"no kind {kind!r}; there are {', '.join(sorted(known))}")
 
 
 def _read(found: list[Path], start: int) -> Iterator[Record]:

@@ -54,13 +54,14 @@ async def subscribe(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Print publications as they come."""
+    from homing.ids import ID_BYTES, parse_id
     from homing.push.filters import parse_filter
     from homing.push.subscriber import Subscriber
     from homing.push.tickets import ask_authority
 
     parse_filter(filter)  # what is wrong with it is told before anybody is asked for anything
     config = flags.load({"node.data": data, "node.port_offset": port_offset})
-    identity = client or secrets.token_hex(12)
+    identity = parse_id(client).hex() if client else secrets.token_hex(ID_BYTES)
     if authority is not None:
         # The subscriber would go on asking; who types a wrong URL wants to know at once.
         await asyncio.to_thread(ask_authority, authority, identity, api_key)

@@ -85,7 +85,11 @@ def invoke(app: App, words: Sequence[str]) -> int:
     try:
         result = app(words, console=console, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        say(" ".join(str(error).split()), f"`{' '.join(app.name)} --help` shows its options")
+        below = words[:1] if words and words[0] in app else []
+        say(
+            " ".join(str(error).split()),
+            f"`{' '.join([*app.name, *below])} --help` shows its options",
+        )
         return USAGE
     return result if isinstance(result, int) else OK
 

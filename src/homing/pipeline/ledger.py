@@ -29,6 +29,8 @@ from homing.pipeline.tables import Tables
 
 # Violations named one by one; the rest is counted.
 NAMED = 50
+# What people are told instead of a step's name in the table.
+_CALLED = {"deliveryqueued": "queued"}
 _ACCOUNTED = ("delivered", "redelivered", "acknowledged", "dropped", "deliveryqueued")
 
 
@@ -65,7 +67,9 @@ def run(tables: Tables, terms: Terms = DEFAULT_TERMS) -> Audit:
     kinds = [read[name].select(F.lit(name).alias("step")) for name in counts]
     steps = read["deliveries"].select("step")
     counted = reduce(DataFrame.unionByName, [*kinds, steps]).groupBy("step").count()
-    totals = dict.fromkeys(counts, 0) | {row.step: row["count"] for row in counted.collect()}
+    totals = dict.fromkeys(counts, 0) | {
+        _CALLED.get(row.step, row.step): row["count"] for row in counted.collect()
+    }
     named = found.orderBy("at", "key").limit(NAMED + 1).collect()
     problems = Counter(row.problem for row in named)
     if len(named) > NAMED:  # only then is a second pass needed to count them
