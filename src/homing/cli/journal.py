@@ -125,15 +125,19 @@ def stats(where: Where = None, /, *, json: Json = False, flags: ConfigFlags = NO
         return OK
     for path, each in found.items():
         print(f"{path}: node {each.node}, {each.events:,} events, {each.size:,} bytes")
-        seconds = max(1e-6, (each.last - each.first) / 1e6)
+        seconds = (each.last - each.first) / 1e6
         _print_table(
             ("kind", "events", "share", "per second"),
             [
-                (name, f"{count:,}", f"{count / each.events:.1%}", f"{count / seconds:,.1f}")
+                (name, f"{count:,}", f"{count / each.events:.1%}", _rate(count, seconds))
                 for name, count in sorted(each.kinds.items(), key=lambda item: -item[1])
             ],
         )
     return OK
+
+
+def _rate(count: int, seconds: float) -> str:
+    return f"{count / seconds:,.1f}" if seconds > 0 else "–"
 
 
 @app.command

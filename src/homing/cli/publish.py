@@ -45,6 +45,9 @@ async def publish(
     """Publish and print the match counts."""
     from homing.push.publisher import Publisher
 
+    if source is not None and source.is_file():
+        for _ in read_publications(source):  # a wrong line is told before anything is published
+            pass
     matchers = to or (flags.load({"node.port_offset": port_offset}).push.publishers,)
     async with Publisher(*matchers, token=token, timeout=seconds_of(patience)) as publisher:
         try:
