@@ -24,7 +24,6 @@ import time
 import homing
 from homing.push.subscription import Attributes
 from homing.push.tokens import Keyring
-from homing.wire.pushed import Push
 
 ORDERS = 100
 KEY = "the secret of an example"
@@ -86,7 +85,7 @@ async def bill(fabric: Fabric, most: int, *, breaks_down: bool = False) -> None:
     async with fabric.subscriber(OFFICE) as office, homing.Publisher(fabric.publishers) as answers:
         for left in reversed(range(most)):
             asked = await anext(office)
-            assert isinstance(asked, Push), "nothing was dropped"
+            assert isinstance(asked, homing.Push), "nothing was dropped"
             number = int(asked.attrs["order"])
             told: Attributes = {"kind": "invoice", "order": number}
             identity = hashlib.blake2b(b"invoice %d" % number, digest_size=12).digest()
@@ -101,7 +100,7 @@ async def collect(fabric: Fabric) -> dict[int, str]:
     async with fabric.subscriber(SHOP) as shop:
         while len(got) < ORDERS:
             invoice = await anext(shop)
-            assert isinstance(invoice, Push), "nothing was dropped"
+            assert isinstance(invoice, homing.Push), "nothing was dropped"
             assert invoice.attrs["order"] not in got, "an answer given twice arrives once"
             got[int(invoice.attrs["order"])] = invoice.payload
             await shop.ack(invoice)

@@ -25,7 +25,6 @@ from homing.pipeline.tables import Tables
 from homing.push.filters import parse_filter
 from homing.push.subscription import Attributes
 from homing.testing import Fabric, fabric
-from homing.wire.pushed import Push
 
 ROADS = ("A1", "A4", "A7", "A10")
 READINGS = 2_000
@@ -65,13 +64,13 @@ def analyse(spark: SparkSession, here: Fabric, data: Path) -> None:
     jams.write.format("homing").mode("append").option("matchers", here.publishers).save()
 
 
-async def jam(spark: SparkSession, here: Fabric, data: Path) -> Push:
+async def jam(spark: SparkSession, here: Fabric, data: Path) -> homing.Push:
     """Analyse while a subscriber waits for the result."""
     async with here.subscriber() as subscriber:
         await subscriber.subscribe('kind = "jam"')
         await asyncio.to_thread(analyse, spark, here, data)
         push = await anext(subscriber)
-    assert isinstance(push, Push)
+    assert isinstance(push, homing.Push)
     return push
 
 

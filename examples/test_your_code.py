@@ -15,7 +15,6 @@ import pytest
 import homing
 import homing.sync
 from homing.testing import Fabric, fabric
-from homing.wire.pushed import Push
 
 # --- your application --------------------------------------------------------------------------
 
@@ -41,7 +40,7 @@ async def watch_prices(subscriber: homing.Subscriber, below: float) -> float:
     """The first price below a limit."""
     await subscriber.subscribe(f"price < {below}")
     async for push in subscriber:
-        if isinstance(push, Push):
+        if isinstance(push, homing.Push):
             return float(push.attrs["price"])
     raise EOFError
 

@@ -18,7 +18,6 @@ import homing
 from homing.push.filters import parse_filter
 from homing.push.index.oracle import matches
 from homing.testing import fabric
-from homing.wire.pushed import Push
 
 CITIES = ("Paris", "Lyon", "Nice", "Lille")
 PEOPLE = 1000
@@ -52,7 +51,7 @@ def flats(number: int) -> list[dict[str, Any]]:
 async def read(subscriber: homing.Subscriber, box: set[int]) -> None:
     """Put every push into a letter box."""
     async for push in subscriber:
-        if isinstance(push, Push):
+        if isinstance(push, homing.Push):
             assert push.attrs["flat"] not in box, "nobody gets anything twice"
             box.add(int(push.attrs["flat"]))
 

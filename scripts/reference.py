@@ -12,10 +12,11 @@ import inspect
 import io
 import os
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 from homing import errors, metrics
-from homing.cli import PLANES, main, outcome
+from homing.cli import PLANES, Verb, main, outcome
 from homing.config.catalogue import SETTINGS
 from homing.config.settings import SECTIONS
 from homing.node.instruments import METRICS
@@ -127,8 +128,18 @@ def cli_page() -> str:
     for plane, verbs in PLANES.items():
         parts.append(f"## {plane}\n")
         for verb in verbs:
-            parts.append(f"### homing {verb.name}\n\n```text\n{_help(verb.name)}\n```\n")
+            parts.append(_verb("###", verb.name))
+            parts += [_verb("####", verb.name, below) for below in _below(verb)]
     return "\n".join(parts)
+
+
+def _verb(level: str, *words: str) -> str:
+    return f"{level} homing {' '.join(words)}\n\n```text\n{_help(*words)}\n```\n"
+
+
+def _below(verb: Verb) -> list[str]:
+    """The sub-verbs of a verb that has some."""
+    return sorted(name for name in import_module(verb.module).app if not name.startswith("-"))
 
 
 def _exit_codes() -> Iterator[tuple[str, str]]:

@@ -38,7 +38,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Put the list of decisions where the index of them asks for it."""
     if page.file.src_uri != "design/adr/index.md":
         return markdown
-    return markdown.replace("{decisions}", decisions(Path(config["docs_dir"]) / "design" / "adr"))
+    return markdown.replace(
+        "<!-- decisions -->", decisions(Path(config["docs_dir"]) / "design" / "adr")
+    )
 
 
 def navigation(docs: Path) -> Nav:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from homing.push.subscriber import Subscriber as Subscriber
     from homing.service.client import Client as Client
     from homing.service.worker import Worker as Worker
+    from homing.wire.pushed import Gap as Gap
+    from homing.wire.pushed import Push as Push
 
 __version__ = "0.1.0"
 
@@ -24,8 +26,10 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Client": "homing.service.client",
     "Config": "homing.config",
+    "Gap": "homing.wire.pushed",
     "HomingError": "homing.errors",
     "Publisher": "homing.push.publisher",
+    "Push": "homing.wire.pushed",
     "Refused": "homing.errors",
     "Subscriber": "homing.push.subscriber",
     "Worker": "homing.service.worker",
@@ -34,8 +38,10 @@ _PUBLIC = {
 __all__ = [
     "Client",
     "Config",
+    "Gap",
     "HomingError",
     "Publisher",
+    "Push",
     "Refused",
     "Subscriber",
     "Worker",

@@ -289,5 +289,4 @@ NAK_CLASSES: tuple[type[Refused], ...] = (
     Failed,
     ShuttingDown,
 )
-NAK_CODES: tuple[str, ...] = tuple(kind.code for kind in NAK_CLASSES)
 _BY_CODE: dict[str, type[Refused]] = {kind.code: kind for kind in NAK_CLASSES}

@@ -47,6 +47,13 @@ def test_one_section_and_only_changes(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
+def test_nothing_changed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--changed"]) == 0
+    told = capsys.readouterr().out
+    assert "defaults" in told
+    assert tomllib.loads(told) == {}
+
+
 def test_why_gives_the_reason_above_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", "push", "--why"]) == 0
     told = capsys.readouterr().out

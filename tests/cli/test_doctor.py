@@ -50,7 +50,7 @@ def test_an_old_python_stops_homing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_extra_is_named_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "SERVER_PARTS", "numpy no_such_package")
+    monkeypatch.setattr(checkup, "SERVER", ("numpy", "no_such_package"))
     finding = _finding("server packages")
     assert (finding.state, finding.stops_homing) == ("lacking", False)
     assert "no_such_package" in finding.found

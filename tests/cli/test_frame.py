@@ -17,7 +17,7 @@ from cyclopts import App
 
 import homing.cli
 from homing import errors
-from homing.cli import PLANES, VERBS, main
+from homing.cli import PLANES, VERBS, main, parts
 from homing.cli.outcome import exit_code, report
 
 
@@ -55,6 +55,52 @@ def test_every_verb_has_help_with_examples(name: str, capsys: pytest.CaptureFixt
     assert examples[0].strip() in told
 
 
+@pytest.mark.parametrize("name", ["config", "journal", "keys", "pipeline"])
+def test_every_sub_verb_shows_its_own_examples(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    below = [word for word in import_module(VERBS[name].module).app if word[0] != "-"]
+    assert len(below) > 1
+    for word in below:
+        assert main([name, word, "--help"]) == 0
+        told = capsys.readouterr().out.partition("Examples:\n")[2].splitlines()
+        assert told
+        assert all(f"homing {name} {word}" in line for line in told)
+
+
+def test_help_leaves_out_defaults_that_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["request"], ["worker"], ["publish"], ["pipeline", "ingest"], ["journal", "cat"]):
+        assert main([*words, "--help"]) == 0
+        told = capsys.readouterr().out
+        assert not re.search(r"default:\s+(False|\(\)|\"\")", told), told
+    assert main(["request", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "[default: 30s]" in told
+    assert "[default: 0]" in told
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_verbs_and_flags(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in (*VERBS, "ingest", "port-offset", "max-events"):
+        assert word in script, word
+
+
+def test_bash_completes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    typed = (
+        'COMP_WORDS=(homing pipe); COMP_CWORD=1; _homing; echo "${COMPREPLY[@]}"\n'
+        'COMP_WORDS=(homing broker --po); COMP_CWORD=2; _homing; echo "${COMPREPLY[@]}"\n'
+    )
+    script = capsys.readouterr().out + typed
+    told = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["pipeline", "--port-offset"]
+    assert told.stderr == ""
+
+
 def test_help_imports_neither_cyclopts_nor_any_verb() -> None:
     code = (
         "import sys, homing.cli\nhoming.cli.main(['--help'])\n"
@@ -73,6 +119,18 @@ def test_help_imports_neither_cyclopts_nor_any_verb() -> None:
         (["zzz"], 64, "`homing --help` lists the verbs"),
         (["doctor", "--bad"], 64, "`homing doctor --help` shows its options"),
         (["config", "show", "nowhere"], 64, "homing: "),
+        (["journal", "cat", "--limit", "-1"], 64, "--limit"),
+        (["subscribe", "a = 1", "--count", "0"], 64, "--count"),
+        (["request", "echo", "--retries", "-1"], 64, "--retries"),
+        (["request", "echo", "--timeout", "soon"], 78, "--timeout: expected a duration"),
+        (["task-worker", "a", "--echo", "--connect-timeout", "x"], 78, "--connect-timeout: "),
+        (["completion", "csh"], 64, "csh"),
+        (["pipeline", "replay"], 64, "`homing pipeline replay --help`"),
+        (["pipeline", "compact", "--keep", "0"], 64, "--keep"),
+        (["keys", "show", "none.key"], 78, "none.key: No such file or directory\n"),
+        (["broker", "--peer", "paris"], 78, "service.peers: 'paris': a peer is NAME=CLOUDFE"),
+        (["subscribe", "a = 1", "--client", "me"], 65, "a message or client id is 24 hex digits"),
+        (["subscribe", "a = 1", "--authority", "host:7006"], 65, "http://HOST:PORT"),
         (["config", "check", "--set", "a.b=1"], 78, "unknown setting a.b"),
         (["config", "check", "--set", "x", "--set", "y"], 78, "2 settings are wrong"),
     ],
@@ -133,6 +191,38 @@ def test_no_error_of_the_tree_looks_like_success_or_like_a_bug() -> None:
     codes = {kind: exit_code(kind) for kind in tree(errors.HomingError)}
     assert len(codes) > 20
     assert not {0, 70} & set(codes.values()), codes
+
+
+@pytest.mark.parametrize(
+    "verb", ["broker", "up", "matcher", "dispatcher", "connector", "authority"]
+)
+def test_a_node_without_its_packages_does_not_begin(
+    verb: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(parts, "SERVER", ("msgspec", "no_such_package"))
+    assert main([verb]) == 69
+    told = capsys.readouterr()
+    assert told.err == (
+        "homing: this needs the package no_such_package\n  hint: pip install 'homing[server]'\n"
+    )
+    assert told.out == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", sorted(VERBS))
+def test_help_needs_no_packages_of_nodes(name: str) -> None:
+    """So it is there, and can be completed, where only the client is installed."""
+    code = (
+        "import sys\n"
+        f"for name in {[*parts.SERVER, *parts.SPARK]}: sys.modules[name] = None\n"
+        f"import homing.cli; sys.exit(homing.cli.main([{name!r}, '--help']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("how", ["flag", "variable"])

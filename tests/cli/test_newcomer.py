@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from typing import Protocol
 
 import pytest
 
+import homing
 from homing.testing import Fabric, fabric
 
 ROOT = Path(__file__).parent.parent.parent
@@ -171,6 +173,28 @@ def test_a_publishers_token_is_wrong(run: Run, here: Fabric) -> None:
         code, told = run("publish", "price=1", "--to", here.publishers, *words)
         assert (code, "wrong token" in told) == (77, True)
         plain(told)
+
+
+def test_a_line_of_a_file_is_wrong(run: Run, here: Fabric, tmp_path: Path) -> None:
+    """And nothing of the file is published."""
+    (tmp_path / "bad.jsonl").write_text('{"attrs": {"a": 1}}\n' * 5000 + "nonsense\n")
+    (tmp_path / "good.jsonl").write_text('{"attrs": {"a": 3}}\n')
+    words = ("--to", here.publishers, "--token", "known")
+
+    async def first() -> object:
+        async with here.subscriber() as subscriber:
+            await subscriber.subscribe("a >= 0")
+            code, told = await asyncio.to_thread(run, "publish", "--from", "bad.jsonl", *words)
+            assert (code, "homing: bad.jsonl:5001: " in told) == (65, True)
+            assert await asyncio.to_thread(run, "publish", "--from", "good.jsonl", *words) == (
+                0,
+                "",
+            )
+            return await anext(subscriber)
+
+    push = asyncio.run(first())
+    assert isinstance(push, homing.Push)
+    assert push.attrs == {"a": 3}
 
 
 def test_the_authority_is_not_there(run: Run) -> None:

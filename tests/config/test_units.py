@@ -52,6 +52,22 @@ def test_durations_round_trip(milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["200us", "50ms", "2500ms", "90s", "5min", "1h", "7d", "0s", "0.0000002s"]
+)
+def test_durations_are_shown_as_people_write_them(text: str) -> None:
+    assert units.show_seconds(units.parse_seconds(text)) == text
+
+
+@pytest.mark.parametrize("unit", ["us", "ms"])
+def test_small_durations_are_the_nearest_number(unit: str) -> None:
+    exponent = {"us": -6, "ms": -3}[unit]
+    assert all(
+        units.parse_seconds(f"{number}{unit}") == float(f"{number}e{exponent}")
+        for number in range(1, 2000)
+    )
+
+
+@pytest.mark.parametrize(
     "endpoint", ["127.0.0.1:80", "tcp://[::1]:5555", "tcp://*:1", "ipc:///run/x", "host.example:0"]
 )
 def test_endpoints(endpoint: str) -> None:

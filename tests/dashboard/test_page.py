@@ -204,15 +204,25 @@ def _try_all(page: Page, up: Up) -> None:
     expect(page.locator("#try-subscribe output.bad")).to_contain_text("column", timeout=20_000)
 
 
+# The heading that was asked for is there to be read, and not below the bar that stays on top.
+UNCOVERED = """() => {
+  const top = document.querySelector("#h-journal").getBoundingClientRect().top;
+  return top >= document.querySelector("header").offsetHeight && top < innerHeight / 2;
+}"""
+
+
 def _look(page: Page) -> None:
     """What the fabric did is on the page."""
     expect(page.locator("#lane-push .ring")).to_contain_text("100.0 %", timeout=20_000)
+    expect(page.locator("#lane-push")).to_contain_text("all subscriptions here", timeout=20_000)
     expect(page.locator("#lane-service")).to_contain_text("broker", timeout=20_000)
     expect(page.locator("#selectivity")).to_contain_text("price", timeout=20_000)
     expect(page.locator("#journals")).to_contain_text("matcher", timeout=20_000)
     expect(page.locator("#pipeline")).to_contain_text("nothing lost", timeout=20_000)
     before = page.locator("#chart-requests .u-legend").inner_text()
     expect(page.locator("#chart-requests .u-legend")).not_to_have_text(before, timeout=20_000)
+    page.click("nav a[href='#journal']")
+    page.wait_for_function(UNCOVERED, timeout=20_000)
     page.focus(".skip")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.hash") == "#topology", "keyboards reach it"

@@ -59,8 +59,16 @@ def test_cat(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(line)["number"] == 3
 
 
+def test_one_event_has_no_rate(
+    tmp_path: Path, make_log: MakeLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_log(tmp_path / "broker").append([NodeStarted(0.0, b"broker", b"paris")], SKEW)
+    assert main(["journal", "stats", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[-1] == "–"
+
+
 def test_an_unknown_kind_is_named(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["journal", "cat", str(journal), "--kind", "Requests"]) != 0
+    assert main(["journal", "cat", str(journal), "--kind", "Requests"]) == 64
     assert "no kind 'Requests'" in capsys.readouterr().err
 
 

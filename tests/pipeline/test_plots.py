@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,29 @@ def test_bars_are_svg(rows: list[tuple[str, float]]) -> None:
         widths = [float(bar.attrib["width"]) for bar in ElementTree.fromstring(text).iter("rect")]
         assert len(widths) == len(rows)
         assert all(width <= WIDTH for width in widths)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "told"),
+    [
+        (0, 5, ["00:00:00", "00:00:01", "00:00:02", "00:00:03", "00:00:04", "00:00:05"]),
+        (7, 61, ["00:00:15", "00:00:30", "00:00:45", "00:01:00"]),
+        (100, 7000, ["00:30", "01:00", "01:30"]),
+        (0, 3 * 86400, ["01-01 00:00", "01-02 00:00", "01-03 00:00", "01-04 00:00"]),
+        (0.25, 0.75, ["00:00:00"]),
+    ],
+)
+def test_named_moments_are_whole_and_evenly_apart(
+    first: float, last: float, told: list[str]
+) -> None:
+    drawn = ElementTree.fromstring(lines("x", [Line("a", {first: 1.0, last: 2.0})]))
+    words = [str(each.text) for each in drawn.iter("text")]
+    assert [word for word in words if re.fullmatch(r"(\d\d-\d\d )?\d\d:\d\d(:\d\d)?", word)] == told
+
+
+def test_a_name_that_is_cut_says_so() -> None:
+    assert ">" + "a" * 27 + "…<" in bars([("a" * 29, 1.0)])
+    assert ">" + "a" * 28 + "<" in bars([("a" * 28, 1.0)])
 
 
 def test_a_larger_value_is_higher() -> None:

@@ -57,6 +57,7 @@ PLANES: dict[str, tuple[Verb, ...]] = {
         Verb("keys", "make CURVE key pairs, so that nodes know each other"),
         Verb("config", "show or check the settings, and where each one comes from"),
         Verb("doctor", "check that this machine can run homing, and say how to mend it"),
+        Verb("completion", "print what a shell needs to complete the command"),
         Verb("version", "print the version of homing and of what it stands on"),
     ),
 }

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from homing.cli.parts import need_server
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
 
 app = verb("broker", __doc__)
@@ -29,7 +30,7 @@ def broker(
     host: Annotated[str | None, Parameter(help="address to listen on")] = None,
     port_offset: Annotated[int | None, Parameter(help="added to every default port")] = None,
     peer: Annotated[
-        tuple[str, ...], Parameter(help="NAME=CLOUDFE,STATEBE; once for each peer")
+        tuple[str, ...], Parameter(help="NAME=CLOUDFE[,STATEBE]; once for each peer")
     ] = (),
     routers: Annotated[int | None, Parameter(help="router processes")] = None,
     data: Annotated[str | None, Parameter(help="directory for the journal")] = None,
@@ -37,6 +38,7 @@ def broker(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Run a broker until it is told to stop."""
+    need_server()
     given: dict[str, Any] = {
         "service.name": name,
         "node.port_offset": port_offset,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import platform
 import re
@@ -18,6 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from homing.cli.parts import CLIENT, SERVER, SPARK, absent
 from homing.config import Config
 from homing.config.catalogue import SETTINGS
 from homing.config.units import show_bytes
@@ -36,12 +36,9 @@ GOOD_DISK = 1 << 30
 MIN_DISK = 64 << 20
 JAVA_SECONDS = 20  # a cold JVM on a busy machine
 
-CLIENT_PARTS = "msgspec nacl cyclopts rich"
-SERVER_PARTS = "numba numpy prometheus_client pyarrow starlette structlog uvicorn uvloop websockets"
-SPARK_PARTS = "pyspark pandas pyarrow numba"
 PROGRAMS = {
-    "serf": ("homing.cluster.serf", "apt-get install serf"),
-    "chromium": ("the dashboard's browser tests", "apt-get install chromium"),
+    "serf": ('`homing up --cluster` and cluster.membership = "serf"', "apt-get install serf"),
+    "chromium": ("homing's own tests of the dashboard", "apt-get install chromium"),
 }
 
 
@@ -76,19 +73,19 @@ def _python(_config: Config) -> Iterator[Finding]:
 
 
 def _packages(_config: Config) -> Iterator[Finding]:
-    yield _parts("client", CLIENT_PARTS.split(), "homing", required=True)
-    yield _parts("server", SERVER_PARTS.split(), "homing[server]")
-    yield _parts("spark", SPARK_PARTS.split(), "homing[spark]")
+    yield _parts("client", CLIENT, "homing", required=True)
+    yield _parts("server", SERVER, "homing[server]")
+    yield _parts("spark", SPARK, "homing[spark]")
 
 
-def _parts(name: str, modules: list[str], install: str, required: bool = False) -> Finding:
-    absent = [module for module in modules if importlib.util.find_spec(module) is None]
-    if not absent:
+def _parts(name: str, modules: tuple[str, ...], install: str, required: bool = False) -> Finding:
+    lacking = absent(modules)
+    if not lacking:
         return Finding(f"{name} packages", "ok", f"all {len(modules)}", required=required)
     return Finding(
         f"{name} packages",
         "broken" if required else "lacking",
-        f"without {', '.join(absent)}",
+        f"without {', '.join(lacking)}",
         f"pip install '{install}'",
         required,
     )
@@ -229,7 +226,7 @@ def _rounded(size: int) -> int:
 
 def _kernel_cache(_config: Config) -> Iterator[Finding]:
     """Compiled matching kernels are kept between runs; without that each start compiles them."""
-    if importlib.util.find_spec("numba") is None:
+    if absent(("numba",)):
         return
     asked = os.environ.get("NUMBA_CACHE_DIR")
     base = Path(asked) if asked else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))

@@ -13,7 +13,7 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -45,7 +45,12 @@ def show(
         if (not sections or setting.section in sections)
         and (not changed or setting.name in config.origins)
     ]
-    print(_as_json(config, chosen) if json else "\n".join(_as_toml(config, chosen, why)))
+    if json:
+        print(_as_json(config, chosen))
+    elif chosen:
+        print("\n".join(_as_toml(config, chosen, why)))
+    else:
+        print("# all of it is as the defaults are")
     return OK
 
 
@@ -73,12 +78,17 @@ def _as_toml(config: Config, chosen: list[Setting], why: bool) -> Iterator[str]:
         yield f"{line:<{width}}  # {config.origin(setting.name)}"
 
 
+def _shown(config: Config, setting: Setting) -> Any:
+    value = config.value(setting.name)
+    return "(hidden)" if setting.secret and value else value
+
+
 def _as_json(config: Config, chosen: list[Setting]) -> str:
     import msgspec
 
     rows = {
         setting.name: {
-            "value": "(hidden)" if setting.secret else config.value(setting.name),
+            "value": _shown(config, setting),
             "origin": config.origin(setting.name),
             "default": setting.default,
             "unit": setting.unit,

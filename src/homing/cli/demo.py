@@ -21,25 +21,21 @@ import tempfile
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from homing.cli.checkup import find_java
 from homing.cli.outcome import FAILED, OK
+from homing.cli.parts import SPARK, absent, need_server
 from homing.cli.verb import verb
-from homing.demo.keep import Kept, live
-from homing.demo.ledger import balance
-from homing.demo.push_stage import PushStage
-from homing.demo.pushes import push
-from homing.demo.requests import ask
-from homing.demo.stage import Stage
-from homing.demo.summary import print_findings, print_ledger, print_pushes, print_requests
-from homing.demo.tables import Apart
-from homing.node.logs import logging_to
+
+if TYPE_CHECKING:
+    from homing.demo.tables import Apart
 
 app = verb("demo", __doc__)
 
@@ -62,6 +58,7 @@ async def demo(
     keep: Annotated[bool, Parameter(help="leave a fabric up, with its dashboard")] = False,
 ) -> int:
     """Run the demo."""
+    need_server()
     page = report or Path(tempfile.gettempdir()) / "homing-demo.html"
     place = nullcontext(str(data)) if data else tempfile.TemporaryDirectory(prefix="homing-demo-")
     console = Console(file=sys.stdout, highlight=False)
@@ -83,6 +80,11 @@ async def demo(
 
 async def _ask(console: Console, directory: Path, requests: int) -> bool:
     """The service plane under load; whether every request got its answer."""
+    from homing.demo.requests import ask
+    from homing.demo.stage import Stage
+    from homing.demo.summary import print_requests
+    from homing.node.logs import logging_to
+
     with _bars(console) as bars, logging_to("critical"):
         starting = bars.add_task("starting two brokers and six workers", total=None)
         async with Stage(directory) as stage:
@@ -94,6 +96,11 @@ async def _ask(console: Console, directory: Path, requests: int) -> bool:
 
 async def _push(console: Console, directory: Path, people: int, count: int) -> bool:
     """The push plane under load; whether everybody got what they had asked for, once."""
+    from homing.demo.push_stage import PushStage
+    from homing.demo.pushes import push
+    from homing.demo.summary import print_pushes
+    from homing.node.logs import logging_to
+
     with _bars(console) as bars, logging_to("critical"):
         starting = bars.add_task("starting matcher, dispatcher and connector", total=None)
         async with PushStage(directory) as stage:
@@ -106,6 +113,9 @@ async def _push(console: Console, directory: Path, people: int, count: int) -> b
 
 def _audit(console: Console, directory: Path) -> bool:
     """What the brokers' journals say."""
+    from homing.demo.ledger import balance
+    from homing.demo.summary import print_ledger
+
     ledger = balance(directory)
     print_ledger(console, ledger)
     return ledger.balances
@@ -113,6 +123,9 @@ def _audit(console: Console, directory: Path) -> bool:
 
 async def _keep(console: Console, directory: Path) -> None:
     """A fabric with some life on it, until interrupted."""
+    from homing.demo.keep import Kept, live
+    from homing.node.logs import logging_to
+
     with logging_to("critical"):
         async with Kept(directory / "kept", directory / "tables") as kept:
             console.print(
@@ -134,15 +147,26 @@ def _bar(bars: Progress, title: str, total: int) -> Callable[[int], None]:
 
 
 def _spark(directory: Path, report: Path) -> AbstractAsyncContextManager[Apart | None]:
-    """Spark, to start while the fabric is busy; None without Java."""
-    return Apart(directory, report) if find_java().state == "ok" else nullcontext()
+    """Spark, to start while the fabric is busy; None where it cannot."""
+    from homing.demo.tables import Apart
+
+    return nullcontext() if _no_spark() else Apart(directory, report)
+
+
+def _no_spark() -> str:
+    """What Spark lacks here, and how to mend it; empty if nothing."""
+    if lacking := absent(SPARK):
+        return f"without {', '.join(lacking)}; pip install 'homing[spark]'"
+    java = find_java()
+    return "" if java.state == "ok" else f"java {java.found}; {java.fix}"
 
 
 async def _examine(console: Console, pipeline: Apart | None, report: Path) -> bool:
-    """The pipeline over the same journals; without Java it is left out, and that is said."""
+    """The pipeline over the same journals; where Spark cannot run it is left out, and that is said."""
+    from homing.demo.summary import print_findings
+
     if pipeline is None:
-        java = find_java()
-        console.print(f"\n[bold]Pipeline[/]  left out: java {java.found}; {java.fix}")
+        console.print("\n[bold]Pipeline[/]  left out:", escape(_no_spark()))
         return True
     with console.status("Spark reads the journals") if console.is_terminal else nullcontext():
         found = await pipeline.findings()

@@ -6,7 +6,7 @@ some verbs need: they say so themselves when you use them.
 Examples:
   homing doctor
   homing doctor --json
-  homing doctor --set node.port_offset=100    # are those ports free?
+  homing doctor --port-offset 100             # are those ports free?
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _MARKS = {"ok": ("✓", "green"), "lacking": ("–", "yellow"), "broken": ("✗"
 def doctor(
     *,
     json: Annotated[bool, Parameter(help="as JSON, for programs")] = False,
+    port_offset: Annotated[int | None, Parameter(help="added to every default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Check this machine."""
-    findings = examine(flags.load())
+    findings = examine(flags.load({"node.port_offset": port_offset}))
     if json:
         import msgspec
 

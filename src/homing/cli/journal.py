@@ -26,10 +26,11 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from homing.cli.outcome import DATA, OK
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.errors import CorruptSegment, JournalError
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
+from homing.errors import CorruptSegment
 from homing.journal import report
 from homing.journal.events import KINDS
 from homing.journal.reader import Record, Tail, journals, read
@@ -77,8 +78,12 @@ def cat(
     /,
     *,
     kind: Annotated[tuple[str, ...], Parameter(help="only these kinds")] = (),
-    from_: Annotated[int, Parameter(name="--from", help="begin at this number")] = 1,
-    limit: Annotated[int | None, Parameter(help="stop after so many")] = None,
+    from_: Annotated[
+        int, Parameter(name="--from", help="begin at this number", validator=Number(gte=0))
+    ] = 1,
+    limit: Annotated[
+        int | None, Parameter(help="stop after so many", validator=Number(gte=0))
+    ] = None,
     follow: Annotated[bool, Parameter(help="wait for more")] = False,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -120,15 +125,19 @@ def stats(where: Where = None, /, *, json: Json = False, flags: ConfigFlags = NO
         return OK
     for path, each in found.items():
         print(f"{path}: node {each.node}, {each.events:,} events, {each.size:,} bytes")
-        seconds = max(1e-6, (each.last - each.first) / 1e6)
+        seconds = (each.last - each.first) / 1e6
         _print_table(
             ("kind", "events", "share", "per second"),
             [
-                (name, f"{count:,}", f"{count / each.events:.1%}", f"{count / seconds:,.1f}")
+                (name, f"{count:,}", f"{count / each.events:.1%}", _rate(count, seconds))
                 for name, count in sorted(each.kinds.items(), key=lambda item: -item[1])
             ],
         )
     return OK
+
+
+def _rate(count: int, seconds: float) -> str:
+    return f"{count / seconds:,.1f}" if seconds > 0 else "–"
 
 
 @app.command
@@ -187,7 +196,7 @@ def _check_kinds(kinds: tuple[str, ...]) -> None:
     known = {kind.__name__ for kind in KINDS.values()} | {"Unknown"}
     for kind in kinds:
         if kind not in known:
-            raise JournalError(f"no kind {kind!r}", hint=f"there are {', '.join(sorted(known))}")
+            raise misused(f"no kind {kind!r}; there are {', '.join(sorted(known))}")
 
 
 def _read(found: list[Path], start: int) -> Iterator[Record]:

@@ -35,7 +35,8 @@ def new(file: Where, /) -> None:
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise ConfigError([f"{file} exists: move it away, or choose another name"]) from None
+        hint = "move it away, or choose another name: it may be somebody's only copy"
+        raise ConfigError([f"{file} exists already"], hint=hint) from None
     with os.fdopen(handle, "w", encoding="ascii") as stream:
         stream.write(key_text(keys))
     print(z85(keys[0]))

@@ -11,6 +11,7 @@ import os
 import sys
 
 from homing import errors
+from homing.cli.parts import extra_of
 
 OK = 0  # done
 FAILED = 1  # the command ran; what it checked is not in order
@@ -56,21 +57,6 @@ _NAMED_HINTS = {
     errno.EADDRNOTAVAIL: "this machine has no such address: bind to 127.0.0.1, 0.0.0.0 or one of its own",
     errno.EMFILE: "too many open files: raise `ulimit -n`, see `homing doctor`",
     errno.ENOSPC: "the disk is full",
-}
-
-# The extra that brings a package, for the hint of a missing one.
-_EXTRAS = {
-    "pyspark": "spark",
-    "pandas": "spark",
-    "numpy": "server",
-    "numba": "server",
-    "pyarrow": "server",
-    "prometheus_client": "server",
-    "starlette": "server",
-    "structlog": "server",
-    "uvicorn": "server",
-    "uvloop": "server",
-    "websockets": "server",
 }
 
 
@@ -130,7 +116,7 @@ def _system_exit(error: SystemExit) -> int:
 
 def _missing(module: str) -> int:
     package = module.partition(".")[0]
-    extra = _EXTRAS.get(package)
+    extra = extra_of(package)
     if extra is None:
         say(
             f"internal error: no module named {module}",

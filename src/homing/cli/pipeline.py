@@ -15,6 +15,7 @@ Examples:
   homing pipeline replay --client 64f0…   # what one subscriber missed
   homing pipeline plan --matchers 8       # a placement for so many matchers
   homing pipeline compact --keep 30       # few files, thirty days
+  homing pipeline export requests --to lake.homing.requests --using iceberg
   homing pipeline report --out report.html
   homing pipeline show requests --where "outcome <> 'answered'"
 """
@@ -30,14 +31,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from homing.cli.outcome import FAILED, OK
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.errors import PipelineError
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming.query import StreamingQuery
+    from rich.status import Status
 
     from homing.config import Config
     from homing.pipeline.tables import Tables
@@ -59,7 +61,6 @@ class Where:
     conf: Annotated[
         tuple[str, ...], Parameter(help="any setting of Spark: key=value", show_default=False)
     ] = ()
-    explain: Annotated[bool, Parameter(help="print Spark's plan instead of running")] = False
 
     def open(self, flags: ConfigFlags) -> Tables:
         """A Spark session and the tables in it."""
@@ -73,7 +74,8 @@ class Where:
             need_java()
         settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
         settings |= dict(each.partition("=")[::2] for each in self.conf)
-        spark = connect(master, remote=remote, settings=settings)
+        with _busy("starting Spark"):
+            spark = connect(master, remote=remote, settings=settings)
         root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
         return Tables(spark, root)
 
@@ -84,6 +86,10 @@ class Where:
 
 
 HERE = Where()
+MaxEvents = Annotated[
+    int, Parameter(help="about so many events in a batch", validator=Number(gte=1))
+]
+Explain = Annotated[bool, Parameter(help="print Spark's plan instead of running")]
 
 
 @app.command
@@ -92,7 +98,7 @@ def ingest(
     journal: Annotated[Path | None, Parameter(help="a directory of journals")] = None,
     endpoint: Annotated[str | None, Parameter(help="instead: journal servers, host:port")] = None,
     follow: Annotated[bool, Parameter(help="go on with what comes")] = False,
-    max_events: Annotated[int, Parameter(help="about so many events in a batch")] = 2_000_000,
+    max_events: MaxEvents = 2_000_000,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -112,8 +118,14 @@ def ingest(
 @app.command
 def ledger(
     *,
-    grace: Annotated[float, Parameter(help="seconds after which a missing end is a loss")] = 60.0,
-    late: Annotated[float, Parameter(help="seconds after which a delivery is late")] = 60.0,
+    grace: Annotated[
+        float,
+        Parameter(help="seconds after which a missing end is a loss", validator=Number(gte=0)),
+    ] = 60.0,
+    late: Annotated[
+        float, Parameter(help="seconds after which a delivery is late", validator=Number(gte=0))
+    ] = 60.0,
+    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -121,7 +133,12 @@ def ledger(
     from homing.pipeline import ledger as job
 
     tables = where.open(flags)
-    found = job.run(tables, job.Terms(grace, late))
+    terms = job.Terms(grace, late)
+    if explain:
+        job.audit(**job.frames(tables), terms=terms).explain("formatted")
+        return OK
+    with _busy("auditing"):
+        found = job.run(tables, terms)
     print(
         "accounted for: " + ", ".join(f"{count:,} {name}" for name, count in found.totals.items())
     )
@@ -137,17 +154,18 @@ def ledger(
 
 
 @app.command
-def slo(*, where: Where = HERE, flags: ConfigFlags = NO_FLAGS) -> int:
+def slo(*, explain: Explain = False, where: Where = HERE, flags: ConfigFlags = NO_FLAGS) -> int:
     """Rates, errors, percentiles and saturation per service and minute, into slo_minutes."""
     from homing.pipeline import slo as job
 
     tables = where.open(flags)
-    found = job.run(tables).orderBy("service", "minute")
-    if not where.explain:
-        odd = found.where("odd_rate or odd_latency or odd_errors").count()
-        _note(tables, "slo", f"{found.count():,} minutes of services, {odd:,} unusual")
+    with _busy("counting minutes"):
+        found = job.run(tables).orderBy("service", "minute")
+        if not explain:
+            odd = found.where("odd_rate or odd_latency or odd_errors").count()
+            _note(tables, "slo", f"{found.count():,} minutes of services, {odd:,} unusual")
     columns = ("service", "minute", "requests", "errors", "p50_us", "p99_us", "in_flight")
-    return _show(found.select(*columns, "odd_rate", "odd_latency", "odd_errors"), where, 50)
+    return _show(found.select(*columns, "odd_rate", "odd_latency", "odd_errors"), explain, 50)
 
 
 @app.command
@@ -155,7 +173,10 @@ def match(
     *,
     filter: Annotated[str | None, Parameter(help="a subscription that might be")] = None,
     as_of: Annotated[datetime | None, Parameter(help="subscriptions that held then")] = None,
-    shards: Annotated[int, Parameter(help="parts of a set too large for one executor")] = 1,
+    shards: Annotated[
+        int, Parameter(help="parts of a set too large for one executor", validator=Number(gte=1))
+    ] = 1,
+    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -171,12 +192,13 @@ def match(
     else:
         subscriptions = job.what_if(tables.spark, alternatives)
     found = job.match(publications, subscriptions, shards)
-    if where.explain:
+    if explain:
         found.explain("formatted")
         return OK
-    tables.replace(found, "what_if")
-    pairs = tables.derived("what_if")
-    told = f"{pairs.count():,} matches of {publications.count():,} publications"
+    with _busy("matching"):
+        tables.replace(found, "what_if")
+        pairs = tables.derived("what_if")
+        told = f"{pairs.count():,} matches of {publications.count():,} publications"
     print(f"{told}, in what_if")
     _note(tables, "match", told)
     return OK
@@ -188,7 +210,7 @@ def live(
     journal: Annotated[Path | None, Parameter(help="where the matchers' journals are")] = None,
     endpoint: Annotated[str | None, Parameter(help="instead: journal servers, host:port")] = None,
     checkpoint: Annotated[str | None, Parameter(help="how far it has come is kept here")] = None,
-    max_events: Annotated[int, Parameter(help="about so many events in a batch")] = 20_000,
+    max_events: MaxEvents = 20_000,
     drain: Annotated[bool, Parameter(help="end when all that is there is matched")] = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
@@ -221,7 +243,10 @@ def replay(
     until: Annotated[datetime | None, Parameter(help="accepted before")] = None,
     client: Annotated[str | None, Parameter(help="only what this one missed (24 hex)")] = None,
     again: Annotated[bool, Parameter(help="also to those who have got it")] = False,
-    rate: Annotated[float | None, Parameter(help="publications a second")] = None,
+    rate: Annotated[
+        float | None, Parameter(help="publications a second", validator=Number(gt=0))
+    ] = None,
+    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -233,17 +258,16 @@ def replay(
     if client is not None:
         client = parse_id(client).hex()
     elif since is None and until is None:
-        raise PipelineError("replay what?", hint="give --since and --until, or --client")
-    if rate is not None and rate <= 0:
-        raise PipelineError(f"a rate is above 0, not {rate}")
+        raise misused("say what to send again: --since and --until, or --client")
     tables = where.open(flags)
     asked = job.Asked(since, until, client, again, rate)
     with stand_in(flags.load(), "replay") as handing:
         found = job.plan(tables, list(handing.entries().values()), asked)
-        if where.explain:
+        if explain:
             found.explain("formatted")
             return OK
-        done = job.run(found, handing, asked)
+        with _busy("sending again"):
+            done = job.run(found, handing, asked)
     told = f"{done.publications:,} publications to {done.deliveries:,} clients in all"
     print(told)
     _note(tables, "replay", told)
@@ -260,6 +284,7 @@ def plan(
     epoch: Annotated[
         int | None, Parameter(help="the plan's number; matchers take the highest")
     ] = None,
+    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -272,12 +297,14 @@ def plan(
     names = job.names(matchers) if matchers else job.matchers_of(tables)
     publications = tables.read("publications")
     subscriptions = as_of(tables.read("subscriptions"), None)
-    made, forecast = job.make(epoch or int(time.time()), names, publications, subscriptions)
+    with _busy("planning"):
+        made, forecast = job.make(epoch or int(time.time()), names, publications, subscriptions)
     found = job.tiles(publications, subscriptions, made)
-    if where.explain:
+    if explain:
         found.explain("formatted")
         return OK
-    measured = job.balance(made, names, found, subscriptions.count(), publications.count())
+    with _busy("laying everything onto the plan"):
+        measured = job.balance(made, names, found, subscriptions.count(), publications.count())
     out.write_bytes(dump_plan(made))
     print(f"{out}: epoch {made.epoch}, {len(made.trees)} trees, {measured.tiles} tiles")
     for what, (foretold, seen) in job.told(forecast, measured).items():
@@ -289,21 +316,23 @@ def plan(
 @app.command
 def compact(
     *,
-    keep: Annotated[float | None, Parameter(help="days of history; the rest goes")] = None,
+    keep: Annotated[
+        float | None, Parameter(help="days of history; the rest goes", validator=Number(gt=0))
+    ] = None,
+    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Rewrite the tables in few files, without what is too old, and say what they hold."""
     from homing.pipeline import compact as job
 
-    if keep is not None and keep <= 0:
-        raise PipelineError(f"days to keep are above 0, not {keep}")
     cutoff = None if keep is None else datetime.now(UTC) - timedelta(days=keep)
     tables = where.open(flags)
-    if where.explain:
+    if explain:
         job.kept(tables.closed("events"), "events", cutoff).explain("formatted")
         return OK
-    found = job.run(tables, cutoff)
+    with _busy("rewriting tables"):
+        found = job.run(tables, cutoff)
     rows = sum(each.rows for each in found)
     for each in found:
         span = f"{each.first} – {each.last}" if each.first else "–"
@@ -322,17 +351,20 @@ def export(
     to: Annotated[str, Parameter(help="a table of a catalog that this Spark knows")],
     using: Annotated[str, Parameter(help="its format: parquet, orc, delta, iceberg…")] = "parquet",
     columns: Annotated[tuple[str, ...], Parameter(help="only these")] = (),
+    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Write a table, whole, into any catalog and format; give its settings with --conf."""
     tables = where.open(flags)
     found = tables.read(table).select(*(columns or ("*",)))
-    if where.explain:
+    if explain:
         found.explain("formatted")
         return OK
-    found.write.format(using).mode("overwrite").saveAsTable(to)
-    print(f"{tables.spark.table(to).count():,} rows in {to}")
+    with _busy("writing"):
+        found.write.format(using).mode("overwrite").saveAsTable(to)
+        rows = tables.spark.table(to).count()
+    print(f"{rows:,} rows in {to}")
     return OK
 
 
@@ -347,7 +379,8 @@ def report(
     from homing.pipeline import report as job
 
     tables = where.open(flags)
-    job.write(tables, out)
+    with _busy("drawing the report"):
+        job.write(tables, out)
     print(out)
     _note(tables, "report", str(out))
     return OK
@@ -359,7 +392,8 @@ def show(
     /,
     *,
     condition: Annotated[str | None, Parameter(name="--where", help="a condition in SQL")] = None,
-    limit: Annotated[int, Parameter(help="so many rows")] = 20,
+    limit: Annotated[int, Parameter(help="so many rows", validator=Number(gte=0))] = 20,
+    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -367,7 +401,7 @@ def show(
     tables = where.open(flags)
     derived = table.startswith("slo_") or table == "what_if"
     found = tables.derived(table) if derived else tables.read(table)
-    return _show(found.where(condition) if condition else found, where, limit)
+    return _show(found.where(condition) if condition else found, explain, limit)
 
 
 def _source(config: Config, journal: Path | None, endpoint: str | None) -> dict[str, str]:
@@ -384,12 +418,21 @@ def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:
     note_run(tables.root, Run(job, time.time(), time.monotonic() - _STARTED, result, well))
 
 
-def _show(found: DataFrame, where: Where, limit: int) -> int:
-    if where.explain:
+def _show(found: DataFrame, explain: bool, limit: int) -> int:
+    if explain:
         found.explain("formatted")
-    else:
-        _print(found.columns, found.limit(limit).collect())
+        return OK
+    with _busy("reading"):
+        rows = found.limit(limit).collect()
+    _print(found.columns, rows)
     return OK
+
+
+def _busy(what: str) -> Status:
+    """A sign of life on a terminal, while Spark says nothing for seconds."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(f"{what}…")
 
 
 def _print(columns: list[str], rows: list[Row]) -> None:

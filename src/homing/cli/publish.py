@@ -19,7 +19,8 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, timeout_of, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, seconds_of, verb
+from homing.cli.waiting import awaited
 from homing.errors import Malformed, RequestTimeout, Unavailable
 
 app = verb("publish", __doc__)
@@ -27,7 +28,7 @@ app = verb("publish", __doc__)
 
 @app.default
 async def publish(
-    *attributes: str,
+    *attributes: Annotated[str, Parameter(help="name=value, once for each")],
     payload: Annotated[str, Parameter(help="text to send along")] = "",
     source: Annotated[
         Path | None,
@@ -44,11 +45,17 @@ async def publish(
     """Publish and print the match counts."""
     from homing.push.publisher import Publisher
 
+    if source is not None and source.is_file():
+        for _ in read_publications(source):  # a wrong line is told before anything is published
+            pass
     matchers = to or (flags.load({"node.port_offset": port_offset}).push.publishers,)
-    async with Publisher(*matchers, token=token, timeout=timeout_of(patience)) as publisher:
+    async with Publisher(*matchers, token=token, timeout=seconds_of(patience)) as publisher:
         try:
             if source is None:
-                print(await publisher.publish(parse_attributes(attributes), payload))
+                publishing = publisher.publish(parse_attributes(attributes), payload)
+                print(
+                    await awaited(publishing, f"waiting for a matcher at {' or '.join(matchers)}")
+                )
                 return 0
             if attributes or payload:
                 raise misused("attributes and payloads stand in the file")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from homing.cli.parts import need_server
 from homing.cli.verb import ConfigFlags
 
 Kind = Literal["matcher", "dispatcher", "connector", "authority"]
@@ -36,6 +37,7 @@ class NodeFlags:
         from homing.node.place import claim_data
         from homing.node.run import run_node
 
+        need_server()
         config = flags.load(
             {
                 "node.port_offset": self.port_offset,

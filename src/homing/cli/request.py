@@ -14,14 +14,20 @@ Examples:
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from homing.cli.credentials import NOBODY, Credentials
-from homing.cli.verb import NO_FLAGS, ConfigFlags, timeout_of, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, seconds_of, verb
+from homing.cli.waiting import awaited
 from homing.errors import NoService
+
+if TYPE_CHECKING:
+    from homing.service.client import Client
 
 app = verb("request", __doc__)
 
@@ -38,7 +44,9 @@ async def request(
         str | None, Parameter(help="a broker's localfe; else the settings'")
     ] = None,
     patience: Annotated[str, Parameter("--timeout", help="how long to wait")] = "30s",
-    retries: Annotated[int, Parameter(help="tries after one that may pass failed")] = 0,
+    retries: Annotated[
+        int, Parameter(help="tries after one that may pass failed", validator=Number(gte=0))
+    ] = 0,
     stream: Annotated[bool, Parameter(help="print parts as they come")] = False,
     credentials: Credentials = NOBODY,
     port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
@@ -51,16 +59,26 @@ async def request(
     data = sys.stdin.buffer.read() if body == "-" else body.encode()
     security = credentials.mechanism()
     async with Client(
-        where, timeout=timeout_of(patience), retries=retries, security=security
+        where, timeout=seconds_of(patience), retries=retries, security=security
     ) as client:
+        connecting = asyncio.create_task(
+            awaited(client.connect(), f"waiting for a broker at {where}")
+        )
         try:
-            if not stream:
-                _print(await client.request(service, data))
-                return
-            async for part in client.stream(service, data):
-                _print(part)
+            await _ask(client, service, data, stream)
         except NoService:
             raise NoService(f"nobody serves {service!r} at {where}") from None
+        finally:
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
+
+
+async def _ask(client: Client, service: str, data: bytes, stream: bool) -> None:
+    if not stream:
+        _print(await client.request(service, data))
+        return
+    async for part in client.stream(service, data):
+        _print(part)
 
 
 def _print(answer: bytes) -> None:

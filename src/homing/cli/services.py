@@ -43,18 +43,21 @@ async def services(
     if json:
         print(answer.decode())
     else:
-        _table(msgspec.json.decode(answer), where)
+        more = f" --port-offset {port_offset}" if port_offset else ""
+        _table(
+            msgspec.json.decode(answer),
+            f"{where} yet: `homing worker echo --echo{more}` starts one",
+        )
     return 0
 
 
-def _table(told: Any, where: str) -> None:
+def _table(told: Any, none: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
     if not told:
-        advice = "start one with `homing worker echo --echo`"
-        console.print(f"no service at {where} yet: {advice}", soft_wrap=True)
+        console.print(f"no service at {none}", soft_wrap=True)
         return
     table = Table("service", box=None, pad_edge=False)
     for column in COLUMNS:

@@ -14,27 +14,35 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
-from homing.errors import Denied
+from homing.cli.waiting import awaited
+from homing.errors import Denied, RequestTimeout, Unavailable
+
+if TYPE_CHECKING:
+    from homing.push.subscriber import Subscriber
 
 app = verb("subscribe", __doc__)
 
 
 @app.default
 async def subscribe(
-    filter: str,
+    filter: Annotated[str, Parameter(help="what to ask for, in the filter language")],
     *,
     client: Annotated[str | None, Parameter(help="24 hex digits; one's own, for ever")] = None,
     durable: Annotated[bool, Parameter(help="keep what is missed between connections")] = False,
-    count: Annotated[int | None, Parameter(help="end after this many")] = None,
+    count: Annotated[
+        int | None, Parameter(help="end after this many", validator=Number(gte=1))
+    ] = None,
     connector: Annotated[tuple[str, ...], Parameter(help="HOST:PORT of a connector")] = (),
     authority: Annotated[str | None, Parameter(help="http://HOST:PORT to ask for a token")] = None,
     api_key: Annotated[str, Parameter(help="for the authority")] = "",
@@ -46,13 +54,14 @@ async def subscribe(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Print publications as they come."""
+    from homing.ids import ID_BYTES, parse_id
     from homing.push.filters import parse_filter
     from homing.push.subscriber import Subscriber
     from homing.push.tickets import ask_authority
 
     parse_filter(filter)  # what is wrong with it is told before anybody is asked for anything
     config = flags.load({"node.data": data, "node.port_offset": port_offset})
-    identity = client or secrets.token_hex(12)
+    identity = parse_id(client).hex() if client else secrets.token_hex(ID_BYTES)
     if authority is not None:
         # The subscriber would go on asking; who types a wrong URL wants to know at once.
         await asyncio.to_thread(ask_authority, authority, identity, api_key)
@@ -62,7 +71,7 @@ async def subscribe(
         given = {"credentials": _from_key(config, identity)}
     given["tls"] = _tls(ca, config)
     async with Subscriber(identity, *connector, durable=durable, **given) as source:
-        await source.subscribe(filter)
+        await _subscribe(source, filter, authority or " or ".join(connector))
         left = count
         async for one in source:
             print(msgspec.json.encode(one).decode(), flush=True)
@@ -70,6 +79,16 @@ async def subscribe(
             if left == 0:
                 break
     return 0
+
+
+async def _subscribe(source: Subscriber, filter: str, where: str) -> None:
+    """Until it is in force; a person at a terminal is told, as nothing else may come for long."""
+    try:
+        await awaited(source.subscribe(filter), f"waiting for a connector at {where}")
+    except RequestTimeout as late:
+        raise Unavailable(str(late)) from late
+    if sys.stderr.isatty():
+        print(f"homing: subscribed as {source.client_id}; Ctrl-C ends it", file=sys.stderr)
 
 
 def _tls(ca: Path | None, config: Any) -> Any:

@@ -22,7 +22,7 @@ from cyclopts import Parameter
 
 from homing.cli.commands import serve_with, telling
 from homing.cli.credentials import NOBODY, Credentials
-from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, seconds_of, verb
 
 if TYPE_CHECKING:
     from homing.service.task_worker import TaskWorker
@@ -40,17 +40,19 @@ async def task_worker(
     /,
     *,
     echo: Annotated[bool, Parameter(help="answer with the body that came")] = False,
-    exec: Annotated[str | None, Parameter(help="a command: body in, answer out")] = None,
-    endpoint: Annotated[str | None, Parameter(help="a broker's taskbe")] = None,
+    command: Annotated[
+        str | None, Parameter(name="--exec", help="a command: body in, answer out")
+    ] = None,
+    endpoint: Annotated[str | None, Parameter(help="a broker's taskbe; else the settings'")] = None,
     remember: Annotated[Path | None, Parameter(help="file for the broker's group")] = None,
     credit: Annotated[int, Parameter(help="tasks at once")] = 1,
-    connect_timeout: Annotated[float, Parameter(help="seconds for each broker")] = 3.0,
+    connect_timeout: Annotated[str, Parameter(help="how long to wait for each broker")] = "3s",
     credentials: Credentials = NOBODY,
     port_offset: Annotated[int | None, Parameter(help="added to the default port")] = None,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Serve until told to stop."""
-    function = serve_with(echo, exec)
+    function = serve_with(echo, command)
     if not 1 <= credit <= CREDIT_MAX:
         raise misused(f"credit is from 1 to {CREDIT_MAX}")
     config = flags.load({"node.port_offset": port_offset})
@@ -66,7 +68,7 @@ async def task_worker(
             function,
             remember=memory,
             credit=credit,
-            connect_timeout=connect_timeout,
+            connect_timeout=seconds_of(connect_timeout, "--connect-timeout"),
             mechanism=credentials.mechanism(),
         )
     except ValueError as error:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from homing.cli.parts import need_server
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def up(
     from homing.node.place import claim_data
     from homing.node.run import run
 
+    need_server()
     given: dict[str, Any] = {
         "node.data": data,
         "node.port_offset": port_offset,

@@ -49,12 +49,26 @@ def verb(name: str, doc: str | None) -> App:
         help_format="plaintext",
         help_epilogue=f"Examples:\n{examples.rstrip()}" if examples else None,
         version_flags=(),
-        default_parameter=Parameter(negative=()),
+        default_parameter=Parameter(negative=(), show_default=_shown),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
     app["--help"].show = False
     return app
+
+
+def _share_examples(app: App) -> None:
+    """Each sub-verb shows those of its verb's examples that are about it."""
+    lines = (app.help_epilogue or "").splitlines()
+    for name in app:
+        if not name.startswith("-"):
+            own = [line for line in lines if f"{app.name[0]} {name}" in line]
+            app[name].help_epilogue = "\n".join(["Examples:", *own]) if own else ""
+
+
+def _shown(default: object) -> str | None:
+    """A default that says something: that a flag is off and a list empty goes without saying."""
+    return None if default is False or default in (None, "", ()) else str(default)
 
 
 def invoke(app: App, words: Sequence[str]) -> int:
@@ -64,24 +78,31 @@ def invoke(app: App, words: Sequence[str]) -> int:
     yet) are not printed; nodes log them, with homing.node.logs.
     """
     logging.getLogger("homing").addHandler(logging.NullHandler())
-    console = _console() if "--help" in words or "-h" in words else None
+    console = None
+    if "--help" in words or "-h" in words:
+        console = _console()
+        _share_examples(app)
     try:
         result = app(words, console=console, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        say(" ".join(str(error).split()), f"`{' '.join(app.name)} --help` shows its options")
+        below = words[:1] if words and words[0] in app else []
+        say(
+            " ".join(str(error).split()),
+            f"`{' '.join([*app.name, *below])} --help` shows its options",
+        )
         return USAGE
     return result if isinstance(result, int) else OK
 
 
-def timeout_of(text: str) -> float:
-    """Seconds, from what `--timeout` says."""
+def seconds_of(text: str, flag: str = "--timeout") -> float:
+    """Seconds, from what a flag says."""
     from homing.config.units import parse_seconds
     from homing.errors import ConfigError
 
     try:
         return parse_seconds(text)
     except ValueError as error:
-        raise ConfigError([f"--timeout: {error}"]) from None
+        raise ConfigError([f"{flag}: {error}"]) from None
 
 
 def misused(sentence: str) -> CycloptsError:

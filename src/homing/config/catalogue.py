@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 
 from homing.config import units
-from homing.config.settings import SECTIONS
+from homing.config.settings import ANY_COUNT, ANY_SIZE, SECTIONS
 
 
 class Setting(NamedTuple):
@@ -67,6 +67,8 @@ class Setting(NamedTuple):
         return "endpoint" if self.endpoint else "list of strings" if self.is_list else "string"
 
     def _range(self, show: Any) -> str:
+        if self.meta.le in (ANY_COUNT, ANY_SIZE):
+            return f"{show(self.meta.ge)} or more"
         return f"{show(self.meta.ge)} to {show(self.meta.le)}"
 
     def show(self, value: Any) -> str:

@@ -15,6 +15,9 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 DAY = 86400.0
+# Where nothing but the machine sets a limit: what a file's length and a float's integers hold.
+ANY_SIZE = 1 << 60
+ANY_COUNT = 1 << 53
 
 
 def seconds(reason: str, ge: float, le: float = 365 * DAY) -> Meta:
@@ -22,12 +25,12 @@ def seconds(reason: str, ge: float, le: float = 365 * DAY) -> Meta:
     return Meta(ge=ge, le=le, description=reason, extra={"unit": "seconds"})
 
 
-def size(reason: str, ge: int, le: int = 1 << 60) -> Meta:
+def size(reason: str, ge: int, le: int = ANY_SIZE) -> Meta:
     """A number of bytes; written as an integer or as text with a unit."""
     return Meta(ge=ge, le=le, description=reason, extra={"unit": "bytes"})
 
 
-def count(reason: str, ge: int, le: int = 1 << 53) -> Meta:
+def count(reason: str, ge: int, le: int = ANY_COUNT) -> Meta:
     """How many of something."""
     return Meta(ge=ge, le=le, description=reason)
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import re
 
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+# As a fraction: 200 / 10**6 is 0.0002, and 200 * 1e-6 is not.
+_SECONDS = {
+    "us": (1, 10**6),
+    "ms": (1, 10**3),
+    "s": (1, 1),
+    "min": (60, 1),
+    "h": (3600, 1),
+    "d": (86400, 1),
+}
 _BYTES = {
     "B": 1,
     "KiB": 1 << 10,
@@ -31,10 +39,10 @@ MAX_PORT = 65535
 def parse_seconds(text: str) -> float:
     """ "2500ms" to 2.5; ValueError says what was expected."""
     number, unit = _split(text, 'a duration such as "2500ms", "30s" or "5min"')
-    factor = _SECONDS.get(unit or "s")
-    if factor is None:
+    fraction = _SECONDS.get(unit or "s")
+    if fraction is None:
         raise ValueError(f"unknown unit {unit!r}; durations take {', '.join(_SECONDS)}")
-    return number * factor
+    return number * fraction[0] / fraction[1]
 
 
 def parse_bytes(text: str) -> int:
@@ -55,15 +63,11 @@ def _split(text: str, expected: str) -> tuple[float, str]:
 
 def show_seconds(seconds: float) -> str:
     """The shortest form that parses back to the same number."""
-    for unit in ("d", "h", "min", "s", "ms"):
-        number = seconds / _SECONDS[unit]
-        if (
-            number >= 1
-            and number == round(number)
-            and parse_seconds(f"{number:.0f}{unit}") == seconds
-        ):
-            return f"{number:.0f}{unit}"
-    return f"{seconds!r}s" if "e" not in repr(seconds) else f"{seconds:f}s"
+    for unit, (times, parts) in reversed(_SECONDS.items()):
+        text = f"{round(seconds * parts / times)}{unit}"
+        if text[0] != "0" and parse_seconds(text) == seconds:
+            return text
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def show_bytes(size: int) -> str:

@@ -28,13 +28,19 @@ def node(name: str, host: Host, endpoints: dict[str, str]) -> dict[str, Any]:
     elif isinstance(role, Matcher):
         facts["subscriptions"] = len(role.table)
         facts["publications owed"] = len(role.owed)
-        share = role.table.newest
-        facts["placement plan"] = f"epoch {share.plan.epoch}, holds {len(share.held)} tiles"
+        facts["placement plan"] = _plan(role)
     elif isinstance(role, Dispatcher):
         facts["connectors"] = len(role.connectors)
     elif isinstance(role, Connector):
         facts["sessions"] = len(role.sessions)
     return told
+
+
+def _plan(role: Matcher) -> str:
+    share = role.table.newest
+    if not any(tree.cuts for tree in share.plan.trees):
+        return "none: all subscriptions here"
+    return f"epoch {share.plan.epoch}, tiles held: {len(share.held)}"
 
 
 def peers(role: object) -> list[dict[str, Any]]:

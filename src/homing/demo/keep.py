@@ -44,7 +44,7 @@ class Kept(Company):
     @property
     def flag(self) -> str:
         """What other commands need to find it; nothing on the usual ports."""
-        return f" --set node.port_offset={self._offset}" if self._offset else ""
+        return f" --port-offset {self._offset}" if self._offset else ""
 
     def port(self, usual: int) -> int:
         return usual + self._offset

@@ -25,6 +25,8 @@ from homing.errors import PipelineError
 from homing.node.runs import Run, note_run
 
 if TYPE_CHECKING:
+    from pyspark.sql import Row
+
     from homing.pipeline.plan import Balance
     from homing.pipeline.tables import Tables
 
@@ -48,7 +50,8 @@ class Findings(Struct):
     seconds: float
     totals: dict[str, int]
     problems: dict[str, int]
-    levels: list[tuple[str, int, int, float, float]]  # service, requests, errors, p50, p99 in µs
+    # service (and minute), requests, errors, p50, p99 in µs
+    levels: list[tuple[str, int, int, float, float]]
     tiles: int  # of a placement plan for MATCHERS matchers
     copies: float  # of a subscription, on the mean
     busiest: float  # matcher, over the mean
@@ -87,17 +90,24 @@ def examine(tables: Tables, report: Path) -> Findings:
         measuring = pool.submit(slo.run, tables)
         planning = pool.submit(_plan, tables)
         audit, minutes, even = auditing.result(), measuring.result(), planning.result()
-    rows = minutes.select("service", "requests", "errors", "p50_us", "p99_us").collect()
+    figures = ("requests", "errors", "p50_us", "p99_us")
+    rows = minutes.select("service", "minute", *figures).orderBy("service", "minute").collect()
     page.write(tables, report, audit=audit, minutes=minutes)
     return Findings(
         0.0,
         audit.totals,
         audit.problems,
-        [(row[0], row[1], row[2], row[3], row[4]) for row in rows],
+        [(_named(row, rows), row[2], row[3], row[4], row[5]) for row in rows],
         even.tiles,
         even.copies,
         even.max_over_mean,
     )
+
+
+def _named(row: Row, rows: list[Row]) -> str:
+    """The service; with the minute where there are several of it."""
+    alone = sum(other.service == row.service for other in rows) == 1
+    return str(row.service) if alone else f"{row.service} at {row.minute:%H:%M}"
 
 
 def _plan(tables: Tables) -> Balance:

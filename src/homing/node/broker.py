@@ -9,8 +9,8 @@ from dataclasses import replace
 from random import SystemRandom
 
 from homing.config import Config
+from homing.endpoint import parse_endpoint
 from homing.errors import ConfigError
-from homing.node.endpoint import parse_endpoint
 from homing.node.host import Host
 from homing.node.journals import start_journal
 from homing.node.keys import Keyring
@@ -71,12 +71,12 @@ def parse_peers(texts: tuple[str, ...]) -> dict[bytes, tuple[str, str]]:
         cloudfe, _, statebe = ends.replace("|", ",").partition(",")
         try:
             if not (name and mark and cloudfe):
-                raise ConfigError([f"{text!r}: a peer is NAME=CLOUDFE,STATEBE"])
+                raise ConfigError([f"{text!r}: a peer is NAME=CLOUDFE or NAME=CLOUDFE,STATEBE"])
             where = parse_endpoint(cloudfe)
             beside = statebe or str(where._replace(port=where.port + 1))
             peers[name.encode()] = (str(where), str(parse_endpoint(beside)))
         except ConfigError as error:
-            problems += error.problems
+            problems += [f"service.peers: {problem}" for problem in error.problems]
     if problems:
         raise ConfigError(problems)
     return peers

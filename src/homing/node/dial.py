@@ -6,10 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from homing.endpoint import why_unreachable
+from homing.backoff import Backoff
+from homing.endpoint import Endpoint, why_unreachable
 from homing.errors import Unavailable
-from homing.node.backoff import Backoff
-from homing.node.endpoint import Endpoint
 from homing.node.link import by_shape
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
+from homing.backoff import FIRST, LAST, Backoff
 from homing.clock import SystemClock
 from homing.config.settings import Node
+from homing.endpoint import parse_endpoint
 from homing.errors import ConfigError, JournalError
-from homing.node.backoff import FIRST, LAST, Backoff
 from homing.node.dial import Dial
-from homing.node.endpoint import parse_endpoint
 from homing.node.joint import Joint
 from homing.node.link import StreamLink
 from homing.node.listener import BACKLOG, Listener, bind

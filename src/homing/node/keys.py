@@ -169,7 +169,8 @@ def _user(words: list[str]) -> User:
 
 def read_keys(path: Path) -> KeyPair:
     """The pair in a key file."""
-    found = dict(line.split(None, 1) for line in _lines(path) if len(line.split(None, 1)) == 2)
+    lines = _lines(path, "`homing keys new FILE` makes a key file")
+    found = dict(line.split(None, 1) for line in lines if len(line.split(None, 1)) == 2)
     try:
         public, secret = (from_z85(found[kind].strip()) for kind in ("public", "secret"))
     except (KeyError, ValueError):
@@ -184,8 +185,9 @@ def key_text(keys: KeyPair) -> str:
     return f"public {z85(keys[0])}\nsecret {z85(keys[1])}\n"
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path, hint: str | None = None) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: {error}"]) from error
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError([f"{path}: {why}"], hint=hint) from error

@@ -12,8 +12,8 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from homing.endpoint import Endpoint
 from homing.errors import Unavailable
-from homing.node.endpoint import Endpoint
 from homing.node.link import by_shape
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+from homing.backoff import Backoff
 from homing.clock import SystemClock
 from homing.errors import Unavailable
-from homing.node.backoff import Backoff
 
 READY = "ready"
 # Seconds a child may take to be ready: a cold interpreter with compiled kernels needs a few.

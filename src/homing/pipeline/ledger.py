@@ -29,6 +29,8 @@ from homing.pipeline.tables import Tables
 
 # Violations named one by one; the rest is counted.
 NAMED = 50
+# What people are told instead of a step's name in the table.
+_CALLED = {"deliveryqueued": "queued"}
 _ACCOUNTED = ("delivered", "redelivered", "acknowledged", "dropped", "deliveryqueued")
 
 
@@ -51,22 +53,23 @@ class Audit(NamedTuple):
     named: list[Row]
 
 
+def frames(tables: Tables) -> dict[str, DataFrame]:
+    """What the audit reads, by its names for them."""
+    names = ("events", "requests", "publications", "matched", "matches", "deliveries")
+    return {name: tables.read(name) for name in names}
+
+
 def run(tables: Tables, terms: Terms = DEFAULT_TERMS) -> Audit:
     """Audit everything that was ingested."""
-    read = {name: tables.read(name) for name in ("requests", "publications", "matches")}
-    steps = tables.read("deliveries")
-    found = audit(
-        tables.read("events"),
-        read["requests"],
-        read["publications"],
-        tables.read("matched"),
-        read["matches"],
-        steps,
-        terms,
-    )
-    kinds = [frame.select(F.lit(name).alias("step")) for name, frame in read.items()]
-    counted = reduce(DataFrame.unionByName, [*kinds, steps.select("step")]).groupBy("step").count()
-    totals = dict.fromkeys(read, 0) | {row.step: row["count"] for row in counted.collect()}
+    read = frames(tables)
+    found = audit(**read, terms=terms)
+    counts = ("requests", "publications", "matches")
+    kinds = [read[name].select(F.lit(name).alias("step")) for name in counts]
+    steps = read["deliveries"].select("step")
+    counted = reduce(DataFrame.unionByName, [*kinds, steps]).groupBy("step").count()
+    totals = dict.fromkeys(counts, 0) | {
+        _CALLED.get(row.step, row.step): row["count"] for row in counted.collect()
+    }
     named = found.orderBy("at", "key").limit(NAMED + 1).collect()
     problems = Counter(row.problem for row in named)
     if len(named) > NAMED:  # only then is a second pass needed to count them

@@ -12,6 +12,30 @@ WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 26
 LEGEND = 14  # above the frame, where no line can cross it
 STEPS = 4
+MOST_TICKS = 5
+# Seconds between two moments that are named below a plot; beyond, whole days.
+MOMENTS = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10800,
+    21600,
+    43200,
+    86400,
+)
+EDGE = 40  # a name that is nearer to an end of the axis begins or ends there
+LONGEST_NAME = 28
 COLOURS = ("#3b6fd4", "#d4573b", "#2f9e6e", "#8a5bd0", "#b58900")
 _EMPTY = '<p class="soft">Nothing recorded.</p>'
 
@@ -63,12 +87,16 @@ def bars(rows: Sequence[tuple[str, float]]) -> str:
     for i, (name, value) in enumerate(rows):
         y = 6 + 24 * i
         width = max(1.0, value / longest * (WIDTH - 330))
-        parts.append(_text(200, y + 14, name[:28], "currentColor", "end"))
+        parts.append(_text(200, y + 14, _short(name), "currentColor", "end"))
         parts.append(
             f'<rect x="210" y="{y}" width="{width:.1f}" height="18" rx="2" fill="{COLOURS[0]}"/>'
         )
         parts.append(_text(216 + width, y + 14, f"{value:,.0f}", "currentColor"))
     return _svg(12 + 24 * len(rows), parts)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def _span(values: Sequence[float], logarithmic: bool) -> tuple[float, float]:
@@ -108,12 +136,21 @@ def _moments(first: float, last: float) -> list[str]:
     if last - first >= 86400:
         form = "%m-%d %H:%M"
     found = []
-    for i in range(5):
-        at = datetime.fromtimestamp(first + (last - first) * i / 4, UTC)
-        x = LEFT + (WIDTH - LEFT - RIGHT) * i / 4
-        anchor = "start" if i == 0 else "end" if i == 4 else "middle"
-        found.append(_text(x, HEIGHT - 8, at.strftime(form), "currentColor", anchor))
+    for at in _ticks(first, last):
+        x = LEFT + (WIDTH - LEFT - RIGHT) * (at - first) / (last - first)
+        anchor = "start" if x < LEFT + EDGE else "end" if x > WIDTH - RIGHT - EDGE else "middle"
+        told = datetime.fromtimestamp(at, UTC).strftime(form)
+        found.append(_text(x, HEIGHT - 8, told, "currentColor", anchor))
     return found
+
+
+def _ticks(first: float, last: float) -> list[float]:
+    """Whole moments, a few and evenly apart; where there is none the beginning."""
+    span = last - first
+    days = math.ceil(span / MOMENTS[-1] / MOST_TICKS) * MOMENTS[-1]
+    step = next((step for step in MOMENTS if span <= MOST_TICKS * step), days)
+    begin, end = math.ceil(first / step), math.floor(last / step)
+    return [float(number * step) for number in range(begin, end + 1)] or [first]
 
 
 def _path(spots: Sequence[tuple[float, float]], colour: str) -> str:

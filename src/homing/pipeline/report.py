@@ -43,7 +43,8 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
 table { border-collapse: collapse; width: 100%; margin-bottom: 1.2rem; } th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } svg { width: 100%; min-width: 34rem; height: auto; }
+section { overflow-x: auto; }
 .ok { color: var(--ok); } .bad { color: var(--bad); } .soft { color: var(--soft); }
 """
 
@@ -183,12 +184,12 @@ def _services(minutes: list[dict[str, Any]]) -> str:
         each[3] = max(each[3], row["in_flight"] or 0.0)
     busiest = sorted(totals.items(), key=lambda item: -item[1][0])[:TOP]
     rows = [
-        (name, int(all_), int(errors), f"{p99 / 1000:,.2f} ms", f"{flight:,.2f}")
+        (name, int(all_), int(errors), p99 / 1000, flight)
         for name, (all_, errors, p99, flight) in busiest
     ]
     odd = [r for r in minutes if r["odd_rate"] or r["odd_latency"] or r["odd_errors"]]
     told = f'<p class="{"bad" if odd else "soft"}">{len(odd)} unusual minutes.</p>'
-    head = ("service", "requests", "errors", "worst p99", "most in flight")
+    head = ("service", "requests", "errors", "worst p99, ms", "most in flight")
     return bars([(name, count) for name, count, *_ in rows]) + _table(head, rows) + told
 
 
@@ -229,4 +230,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else escape(str(value))

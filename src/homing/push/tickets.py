@@ -29,6 +29,8 @@ class Ticket(msgspec.Struct, frozen=True):
 
 def ask_authority(url: str, client_id: str, api_key: str = "") -> Ticket:
     """A ticket, over HTTP; blocks. Denied if it says no, Unavailable if it says nothing."""
+    if not url.startswith(("http://", "https://")):
+        raise Malformed(f"an authority is http://HOST:PORT, not {url!r}")
     body = msgspec.json.encode({"client_id": client_id})
     try:
         request = Request(f"{url.rstrip('/')}/v1/token", body, {"X-Api-Key": api_key})

@@ -307,7 +307,6 @@ _OPTIONS_BYTES: Final = 8
 WISHES_END: Final = 2 + _OPTIONS_BYTES
 """Where the options end in the image of a request whose envelope has them: the id follows."""
 PRIORITIES: Final = 10
-DEFAULT_PRIORITY: Final = 4
 
 
 def read_options(envelope: bytes) -> Options | None:

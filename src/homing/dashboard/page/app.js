@@ -47,6 +47,9 @@ const CHARTS = {
 
 const clock = (t) => new Date(t * 1000).toLocaleTimeString("en-GB");
 
+// Ticks stand at quarters; a figure's one decimal would call 0.75 and 0.25 0.8 and 0.3.
+const mark = (spec, tick) => (!tick ? "0" : spec.show === count && tick < 10 ? String(+tick.toFixed(2)) : spec.show(tick));
+
 function build(id) {
   const spec = CHARTS[id], box = $(id);
   const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
@@ -56,7 +59,7 @@ function build(id) {
   spec.plot = new uPlot({
     width: box.clientWidth || 400, height: 190,
     scales: { y: { range: (u, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
-    axes: [{ ...axis, space: 90, values: (u, ticks) => ticks.map(clock) }, { ...axis, size: 72, values: (u, ticks) => ticks.map((tick) => (tick ? spec.show(tick) : "0")) }],
+    axes: [{ ...axis, space: 90, values: (u, ticks) => ticks.map(clock) }, { ...axis, size: 72, values: (u, ticks) => ticks.map((tick) => mark(spec, tick)) }],
     series: [{ label: "at", value: (u, t) => (t ? clock(t) : "–") },
       ...spec.lines.map((label, i) => ({ label, spanGaps: true, stroke: colours[i], width: 2, dash: i ? [6, 3] : [], value: (u, v) => spec.show(v) }))],
   }, spec.data, box);
@@ -83,6 +86,12 @@ function element(tag, text, attributes) {
   for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
   return made;
 }
+// What stands between backquotes is something to type.
+function prose(tag, text, attributes) {
+  const made = element(tag, undefined, attributes);
+  made.append(...text.split("`").map((part, i) => (i % 2 ? element("code", part) : part)));
+  return made;
+}
 function table(id, caption, columns, rows, none) {
   const target = $(id), head = element("tr"), body = element("tbody");
   for (const name of columns) head.append(element("th", name, { scope: "col" }));
@@ -93,7 +102,7 @@ function table(id, caption, columns, rows, none) {
   }
   if (!rows.length) {
     const line = element("tr");
-    line.append(element("td", none, { colspan: columns.length }));
+    line.append(prose("td", none, { colspan: columns.length }));
     body.append(line);
   }
   const top = element("thead");
@@ -268,5 +277,5 @@ new ResizeObserver(() => {
 const stream = new EventSource("api/stream");
 let first = true;
 stream.onopen = () => { if (!first) for (const spec of Object.values(CHARTS)) spec.data = [[], [], []]; first = false; };
-stream.onmessage = (event) => show(JSON.parse(event.data));
-stream.onerror = () => { $("light").className = "dot bad"; $("state").textContent = "the node does not answer; trying again"; };
+stream.onmessage = (event) => { document.body.classList.remove("stale"); show(JSON.parse(event.data)); };
+stream.onerror = () => { document.body.classList.add("stale"); $("light").className = "dot bad"; $("state").textContent = "the node does not answer; trying again"; };

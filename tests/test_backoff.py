@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homing.node.backoff import Backoff
+from homing.backoff import Backoff
 
 
 def test_pauses_double_up_to_the_last() -> None:

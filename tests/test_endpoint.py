@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homing.endpoint import Endpoint, parse_endpoint
 from homing.errors import ConfigError
-from homing.node.endpoint import Endpoint, parse_endpoint
 
 
 @pytest.mark.parametrize(
