@@ -173,6 +173,24 @@ def test_a_publishers_token_is_wrong(run: Run, here: Fabric) -> None:
         plain(told)
 
 
+def test_a_line_of_a_file_of_publications_is_bad(run: Run, here: Fabric, tmp_path: Path) -> None:
+    """It is named, and so is how many were published: who mends it wants to know where to go on."""
+    file = tmp_path / "readings.jsonl"
+    for bad in (b'{"attrs": {"n": 3}', b"\xff\xfe", b'{"attrs": {"": 3}}'):
+        file.write_bytes(b'{"attrs": {"n": 1}}\n\n{"attrs": {"n": 2}}\n' + bad + b"\n{}\n")
+        words = ("--from", file.name, "--to", here.publishers, "--token", "known")
+        code, told = run("publish", *words)
+        assert code == 65
+        assert told.startswith("homing: readings.jsonl:4: ")
+        assert told.splitlines()[0].endswith("(2 published: all before it)")
+
+
+def test_a_count_of_none_is_refused(run: Run) -> None:
+    code, told = run("subscribe", "price > 1", "--count", "0")
+    assert (code, "--count is 1 at least" in told) == (64, True)
+    plain(told)
+
+
 def test_the_authority_is_not_there(run: Run) -> None:
     code, told = run("subscribe", "price > 1", "--authority", "http://127.0.0.1:1")
     assert code == 69

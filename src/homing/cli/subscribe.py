@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
 from homing.errors import Denied
 
 app = verb("subscribe", __doc__)
@@ -50,6 +50,8 @@ async def subscribe(
     from homing.push.subscriber import Subscriber
     from homing.push.tickets import ask_authority
 
+    if count is not None and count < 1:
+        raise misused("--count is 1 at least")
     parse_filter(filter)  # what is wrong with it is told before anybody is asked for anything
     config = flags.load({"node.data": data, "node.port_offset": port_offset})
     identity = client or secrets.token_hex(12)
