@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -195,6 +196,31 @@ def test_a_line_of_a_file_is_wrong(run: Run, here: Fabric, tmp_path: Path) -> No
     push = asyncio.run(first())
     assert isinstance(push, homing.Push)
     assert push.attrs == {"a": 3}
+
+
+@pytest.mark.parametrize("bad", [b'{"attrs": {"n": 3}', b"\xff\xfe", b'{"attrs": {"": 3}}'])
+@pytest.mark.parametrize("piped", [False, True], ids=["file", "pipe"])
+def test_a_line_of_publications_is_bad(
+    run: Run, here: Fabric, tmp_path: Path, bad: bytes, piped: bool
+) -> None:
+    """A pipe cannot be looked at before: who mends it wants to know where to go on."""
+    source = tmp_path / "readings.jsonl"
+    lines = b'{"attrs": {"n": 1}}\n\n{"attrs": {"n": 2}}\n' + bad + b"\n{}\n"
+    if piped:
+        os.mkfifo(source)
+        threading.Thread(target=source.write_bytes, args=(lines,), daemon=True).start()
+    else:
+        source.write_bytes(lines)
+    code, told = run("publish", "--from", source.name, "--to", here.publishers, "--token", "known")
+    assert code == 65
+    assert told.startswith("homing: readings.jsonl:4: ")
+    assert told.splitlines()[0].endswith("(2 published: all before it)") == piped
+
+
+def test_a_count_of_none_is_refused(run: Run) -> None:
+    code, told = run("subscribe", "price > 1", "--count", "0")
+    assert (code, "--count" in told) == (64, True)
+    plain(told)
 
 
 def test_the_authority_is_not_there(run: Run) -> None:

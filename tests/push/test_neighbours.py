@@ -196,9 +196,9 @@ def test_a_connector_that_is_late_is_told_before_its_publisher_is() -> None:
 
 def test_a_lost_matcher_that_is_late_goes_first_when_it_is_back() -> None:
     desk = Others(B)
+    desk.send(1)
     desk.matcher.intake.come_to = -RUMOUR  # its publisher has been here for long
     desk.say(desk.links[B], B, {}, late=C1)
-    desk.send(1)
     assert [identity for identity, _ in desk.matched()] == [message_id(1)]  # it lives: no matter
     desk.matcher.closed(desk.links[B], 1.0)
     desk.send(2)
@@ -217,13 +217,11 @@ def test_a_lost_matcher_that_is_late_goes_first_when_it_is_back() -> None:
 def test_a_matcher_that_lives_and_is_late_goes_first_when_a_publisher_comes() -> None:
     """It may come from that one; the connector is away, so nobody knows how long it will take."""
     desk = Others(B)
-    desk.matcher.intake.come_to = -RUMOUR
     desk.say(desk.links[B], B, {}, late=C1)
     desk.heard(B)
-    desk.matcher.opened(RecordingLink("publishers"), 0.0)
+    desk.send(1)
     [told] = [status.decode(one) for one in desk.heard(B) if one.command == packet.STATUS]
     assert told.waits == [(C1, B.hex())]
-    desk.send(1)
     assert desk.matched() == []
     desk.say(desk.links[B], B, {})
     desk.matcher.wake(C1, 1.0)
@@ -232,10 +230,26 @@ def test_a_matcher_that_lives_and_is_late_goes_first_when_a_publisher_comes() ->
 
 def test_news_of_who_is_late_may_come_after_the_publisher() -> None:
     desk = Others(B)
-    desk.matcher.opened(RecordingLink("publishers"), 0.0)
-    desk.say(desk.links[B], B, {}, late=C1)
     desk.send(1)
+    desk.say(desk.links[B], B, {}, late=C1)
+    desk.send(2)
     assert desk.matched() == []
+
+
+def test_who_only_knocks_at_the_publishers_door_is_no_publisher() -> None:
+    """A probe of a load balancer used to make a matcher that is back wait for those that wait for it."""
+    desk = Others(B)
+    desk.send(1)
+    desk.matcher.intake.come_to = -RUMOUR  # its publisher has been here for long
+    desk.matched()
+    desk.say(desk.links[B], B, {}, late=C1)
+    desk.heard(B)
+    probe = RecordingLink("publishers")
+    desk.matcher.opened(probe, 0.0)
+    desk.matcher.receive(probe, publish.Hello().encode(), 0.0)
+    assert desk.heard(B) == []
+    desk.send(2)
+    assert [identity for identity, _ in desk.matched()] == [message_id(2)]
 
 
 def test_a_lost_matcher_is_not_waited_for_for_ever() -> None:

@@ -8,7 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from homing.errors import QueueFull, RequestTimeout, ShuttingDown, TooLarge
+from homing.errors import (
+    ConfigError,
+    QueueFull,
+    RequestTimeout,
+    ShuttingDown,
+    SubscriptionError,
+    TooLarge,
+)
 from homing.push import publishing
 from homing.push.publisher import Publisher
 from homing.wire import publish
@@ -147,5 +154,18 @@ def test_more_bytes_than_may_be_open_wait_in_a_pipeline(monkeypatch: pytest.Monk
             started = [asyncio.ensure_future(one) for one in one_by_one]
             done, _ = await asyncio.wait(started, return_when=asyncio.FIRST_COMPLETED)
             assert all(isinstance(one.exception(), QueueFull) for one in done)
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_published_is_told_at_once() -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        Publisher(window=0)  # it used to wait for ever
+
+    async def main() -> None:
+        async with matcher() as (_, where), Publisher(where) as publisher:
+            for attributes, payload in (({"a": "\ud800"}, b""), ({"a": 1}, "\ud800")):
+                with pytest.raises(SubscriptionError, match="UTF-8"):
+                    await publisher.publish(attributes, payload)
 
     asyncio.run(main())

@@ -21,7 +21,7 @@ from cyclopts import Parameter
 
 from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, seconds_of, verb
 from homing.cli.waiting import awaited
-from homing.errors import Malformed, RequestTimeout, Unavailable
+from homing.errors import Malformed, RequestTimeout, SubscriptionError, Unavailable
 
 app = verb("publish", __doc__)
 
@@ -70,17 +70,34 @@ async def _publish_file(publisher: Any, source: Path) -> int:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     total = matched = 0
+    lines = _Lines(source)
     columns = (
         SpinnerColumn(),
         TextColumn("{task.completed:,.0f} published, {task.fields[m]:,} matches"),
     )
     with Progress(*columns, disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task("publish", total=None, m=0)
-        async for count in publisher.publish_all(read_publications(source)):
+        async for count in publisher.publish_all(lines):
             total, matched = total + 1, matched + count
             progress.update(bar, completed=total, m=matched)
+    if lines.bad is not None:
+        raise Malformed(f"{lines.bad} ({total} published: all before it)") from lines.bad
     print(f"{total} published, {matched} matches")
     return 0
+
+
+class _Lines:
+    """The publications of a pipe up to the first bad line: those before it are published, and counted."""
+
+    def __init__(self, source: Path) -> None:
+        self.bad: Malformed | None = None
+        self._source = source
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], str]]:
+        try:
+            yield from read_publications(self._source)
+        except Malformed as bad:
+            self.bad = bad
 
 
 class _Line(msgspec.Struct):
@@ -90,13 +107,16 @@ class _Line(msgspec.Struct):
 
 def read_publications(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """The publications of a file, one a line; a bad line is named."""
-    with source.open(encoding="utf-8") as file:
+    from homing.push.subscription import check_attributes
+
+    with source.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 read = msgspec.json.decode(line, type=_Line)
-            except msgspec.DecodeError as error:
+                check_attributes(dict(read.attrs))
+            except (msgspec.DecodeError, UnicodeDecodeError, SubscriptionError) as error:
                 raise Malformed(f"{source}:{number}: {error}") from error
             yield read.attrs, read.payload
 

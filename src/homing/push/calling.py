@@ -34,6 +34,7 @@ class Calling(ABC):
         self._at = 0
         self._link: Link | None = None
         self._heard = 0.0
+        self._listening = True
         port.connect(self.plug, self._endpoints[0])
         port.later(0.0, BEAT)
 
@@ -55,6 +56,7 @@ class Calling(ABC):
     def opened(self, link: Link, now: float) -> None:
         self._link = link
         self._heard = now
+        self._listening = True
         self._port.cancel(NEXT)
         self.greet(link)
 
@@ -79,6 +81,11 @@ class Calling(ABC):
         elif key == BEAT:
             self._beat(now)
 
+    def listen(self, on: bool, now: float) -> None:
+        """Whether the link is read: who does not listen cannot call the other silent."""
+        self._listening = on
+        self._heard = now
+
     def journaled(self, number: int, now: float) -> None:
         """A client keeps no journal."""
 
@@ -87,7 +94,7 @@ class Calling(ABC):
         link = self._link
         if link is None:
             self._port.later(now + PATIENCE, NEXT)
-        elif now - self._heard > self.silence:
+        elif self._listening and now - self._heard > self.silence:
             link.close("silent for too long")
             self.closed(link, now)
         else:

@@ -65,12 +65,13 @@ ACKS: Final = "acks"
 class Publisher:
     """What is known of the publisher at the other end of a link."""
 
-    __slots__ = ("assembler", "heard", "published", "rate", "sent_on", "welcome")
+    __slots__ = ("assembler", "come", "heard", "published", "rate", "sent_on", "welcome")
 
     def __init__(self, welcome: bool, now: float) -> None:
         self.assembler = Assembler(publish.MESSAGE_ID)
         self.heard = now
         self.welcome = welcome
+        self.come = False  # it has published something here
         self.published = 0  # since the last beat
         self.rate = 0.0  # publications a second before that
         self.sent_on = False  # it was told of a less busy matcher
@@ -120,7 +121,6 @@ class Intake:
 
     def opened(self, link: Link, now: float) -> None:
         link.state = self._publishers[link] = Publisher(not self._tokens, now)
-        self.come_to = now
 
     def closed(self, link: Link) -> None:
         self._publishers.pop(link, None)
@@ -172,6 +172,8 @@ class Intake:
                 identity = typed.message_id
                 if not publisher.welcome:
                     raise Denied("say hello with the publishers' token first")
+                if not publisher.come:
+                    self._come(publisher, now)
                 publisher.published += 1
                 self._publish(link, typed, now)
             elif isinstance(typed, publish.Hello):
@@ -184,6 +186,12 @@ class Intake:
                 link.send(publish.HEARTBEAT)
         except Refused as error:
             self.refuse(link, identity, error, now)
+
+    def _come(self, publisher: Publisher, now: float) -> None:
+        """Its first publication here: it may have published elsewhere before. Who only knocks has not."""
+        publisher.come = True
+        self.come_to = now
+        self._matcher.neighbours.come_to(now)
 
     def refuse(self, link: Link, identity: bytes, error: Refused, now: float) -> None:
         """Tell a publisher why not."""

@@ -112,7 +112,6 @@ class Matcher(OwingRole):
     def opened(self, link: Link, now: float) -> None:
         if link.plug == "publishers":
             self.intake.opened(link, now)
-            self.neighbours.come_to(now)
         else:
             super().opened(link, now)
 

@@ -18,7 +18,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 import msgspec
 
 from homing.clock import SystemClock
-from homing.errors import HomingError, Malformed, RequestTimeout, ShuttingDown
+from homing.errors import (
+    ConfigError,
+    HomingError,
+    Malformed,
+    RequestTimeout,
+    ShuttingDown,
+    SubscriptionError,
+)
 from homing.ids import ID_BYTES, IdMaker
 from homing.push.moorings import Moorings
 from homing.push.publishing import Publishing
@@ -39,6 +46,8 @@ class Publisher:
 
         `window`: under way before `publish` waits.
         """
+        if window < 1:
+            raise ConfigError([f"window: at least 1 publication under way, not {window}"])
         start = secrets.randbelow(max(1, len(matchers)))  # many publishers spread out
         self._matchers: Sequence[str] = (*matchers[start:], *matchers[:start]) or (DEFAULT_MATCHER,)
         self._token = token.encode()
@@ -103,8 +112,12 @@ class Publisher:
         check_attributes(dict(attributes))
         if identity and len(identity) != ID_BYTES:
             raise Malformed(f"a message id is {ID_BYTES} bytes, got {len(identity)}")
-        body = payload.encode() if isinstance(payload, str) else payload
-        identity = self._open().publish(msgspec.json.encode(attributes), body, identity)
+        try:
+            body = payload.encode() if isinstance(payload, str) else payload
+            json = msgspec.json.encode(attributes)
+        except UnicodeEncodeError as error:
+            raise SubscriptionError(f"text that has no UTF-8: {error}") from error
+        identity = self._open().publish(json, body, identity)
         loop = asyncio.get_running_loop()
         future = self._waiting[identity] = loop.create_future()
         if self._timeout is not None:

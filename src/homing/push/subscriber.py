@@ -31,7 +31,7 @@ from homing.errors import (
     RequestTimeout,
     ShuttingDown,
 )
-from homing.push.filters import parse_filter
+from homing.push.filters import MAX_SUBSCRIPTIONS, parse_filter
 from homing.push.moorings import Moorings, Whole
 from homing.push.sessions import DEFAULT
 from homing.push.subscribing import Subscribing
@@ -79,6 +79,7 @@ class Subscriber:
         self._tls = tls
         self._arrived: asyncio.Queue[Push | Gap | HomingError] = asyncio.Queue()
         self._parts: dict[str, int] = {}  # name -> alternatives of its filter
+        self._left_over: set[str] = set()  # alternatives of an earlier life, removed
         self._last: Push | None = None
         self._moorings: Moorings | None = None
         self._role: Subscribing | None = None
@@ -100,6 +101,7 @@ class Subscriber:
         waits = []
         for number, fields in enumerate(alternatives, 1):
             waits.append(future := self._future())
+            self._left_over.discard(_part(name, number))
             role.subscribe(fields, _part(name, number), _settle(future))
         for number in range(len(alternatives) + 1, self._parts.get(name, 0) + 1):
             waits.append(future := self._future())
@@ -162,13 +164,35 @@ class Subscriber:
         return self._role
 
     def _take(self, arrived: Push | Gap) -> None:
+        if self._durable and isinstance(arrived, Push) and self._is_unasked(arrived):
+            self._open().acknowledge(arrived.id)
+            return
         self._arrived.put_nowait(arrived)
-        if self._arrived.qsize() == MAX_KEPT:
+        if self._arrived.qsize() >= MAX_KEPT:  # also on a link that has come since
             self._read(False)
 
     def _read(self, on: bool) -> None:
         if self._moorings is not None and self._moorings.link is not None:
             self._moorings.link.read(on)
+            self._open().listen(on, self._moorings.loop.time())
+
+    def _is_unasked(self, push: Push) -> bool:
+        """Whether only alternatives that an earlier life's filter had and ours has not ask for it.
+
+        The session still has them: they are removed when they show. What they brought before that, a replay, is owed.
+        """
+        stale = [name for name in push.subs if self._is_left_over(name)]
+        for name in stale:
+            if name not in self._left_over:
+                self._left_over.add(name)
+                self._open().unsubscribe(name)
+        return bool(stale) and len(stale) == len(push.subs) and not push.redelivered
+
+    def _is_left_over(self, name: str) -> bool:
+        whole, mark, number = name.rpartition("/")
+        if not mark or name in self._parts or not number.isdecimal():
+            return False
+        return int(number) > self._parts.get(whole, MAX_SUBSCRIPTIONS)
 
     async def _find_connector(self, where: str) -> str:
         """A new ticket; a refusal is told, and asked for again later: keys change."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,14 @@ RIVAL_SECONDS: Final = 30.0
 Credentials = Callable[[], pushed.Auth]
 Arrival = Callable[[pushed.Push | pushed.Gap], None]
 Settled = Callable[[HomingError | None], None]
+
+
+class Said(NamedTuple):
+    """A command on its way: which subscription it sets, or (None) removes, and who waits for the answer."""
+
+    name: str
+    fields: Fields | None
+    settled: Settled | None
 
 
 class Subscribing(Calling):
@@ -62,8 +70,10 @@ class Subscribing(Calling):
         self._answers = AnswerStream()
         self._welcome = False
         self._durable = False
-        self._due: deque[Settled | None] = deque()  # commands waiting for their answer
-        self._fields: dict[str, Fields] = {}
+        self._due: deque[Said] = deque()  # commands waiting for their answer
+        # What shall be in force; None: nothing by this name, and a durable session may still have it.
+        self._wanted: dict[str, Fields | None] = {}
+        self._agreed: dict[str, Fields] = {}  # what was confirmed last
         self._seen: dict[str, bool] = {}  # id -> acknowledged
         self._replaced = float("-inf")  # when that was last so
         self._rival: Replaced | None = None  # we have given way, for good
@@ -77,13 +87,11 @@ class Subscribing(Calling):
 
     def subscribe(self, fields: Fields, name: str = "", settled: Settled | None = None) -> None:
         """Set a subscription, the default one without a name; kept over reconnects."""
-        self._fields[name or DEFAULT[0]] = dict(fields)
-        self._say(_subscribe(name or DEFAULT[0], fields), settled)
+        self._want(name or DEFAULT[0], dict(fields), settled)
 
     def unsubscribe(self, name: str = "", settled: Settled | None = None) -> None:
         """Remove one."""
-        self._fields.pop(name or DEFAULT[0], None)
-        self._say([b"unsub", (name or DEFAULT[0]).encode()], settled)
+        self._want(name or DEFAULT[0], None, settled)
 
     def acknowledge(self, message_id: str) -> None:
         """This one is dealt with; what is lost with a link is said again when it comes again."""
@@ -92,15 +100,18 @@ class Subscribing(Calling):
         if self._welcome and self._link is not None:
             self._link.send(command([b"ack", message_id.encode()]))
 
-    def _say(self, parts: list[bytes], settled: Settled | None) -> None:
+    def _want(self, name: str, fields: Fields | None, settled: Settled | None) -> None:
         """Now, or with everything else after the next auth."""
         if self._rival is not None and settled is not None:
             settled(self._rival)
-        elif self._welcome and self._link is not None:
-            self._link.send(command(parts))
-            self._due.append(settled)
-        elif settled is not None:
-            self._due.append(settled)
+            return
+        self._wanted[name] = fields
+        self._say(Said(name, fields, settled))
+
+    def _say(self, said: Said) -> None:
+        if self._welcome and self._link is not None:
+            self._link.send(command(_parts(said)))
+        self._due.append(said)
 
     # homing.push.calling
 
@@ -138,9 +149,22 @@ class Subscribing(Calling):
         elif answer.text == "replaced":
             self._give_way(now)
         elif self._due:
-            settled = self._due.popleft()
-            if settled is not None:
-                settled(None if answer.ok else Malformed(answer.text))
+            self._answered(self._due.popleft(), answer)
+
+    def _answered(self, said: Said, answer: Status) -> None:
+        """What was refused is not said again, with every new link: what held before it holds."""
+        name, fields, settled = said
+        latest = name in self._wanted and self._wanted[name] is fields
+        if not answer.ok and latest and name in self._agreed:
+            self._wanted[name] = self._agreed[name]
+        elif latest and (not answer.ok or fields is None):
+            del self._wanted[name]
+        if answer.ok and fields is not None:
+            self._agreed[name] = fields
+        elif answer.ok:
+            self._agreed.pop(name, None)
+        if settled is not None:
+            settled(None if answer.ok else Malformed(answer.text))
 
     def _authenticated(self, answer: Status) -> None:
         if not answer.ok:
@@ -148,14 +172,14 @@ class Subscribing(Calling):
             return
         waiting, self._due = self._due, deque()
         self._welcome = True
-        for name, fields in self._fields.items():
-            self._say(_subscribe(name, fields), None)
-        # Whoever waited is told with the last of them: all are answered in order.
-        for settled in waiting:
-            if settled is not None and self._due:
-                self._due[-1] = _both(self._due[-1], settled)
-            elif settled is not None:
-                settled(None)
+        waits: dict[str, list[Settled]] = {}
+        for said in waiting:
+            if said.settled is not None:
+                waits.setdefault(said.name, []).append(said.settled)
+        for name, fields in list(self._wanted.items()):
+            self._say(Said(name, fields, _all_of(waits.pop(name, []))))
+        for settled in [one for others in waits.values() for one in others]:
+            settled(None)  # removed, and that was confirmed
 
     def _give_way(self, now: float) -> None:
         """Once it may be our own last move, heard of late; twice it is somebody else."""
@@ -168,9 +192,9 @@ class Subscribing(Calling):
     def refused(self, refusal: HomingError) -> None:
         """We are not let in: tell all who wait for that."""
         waiting, self._due = self._due, deque()
-        for settled in waiting:
-            if settled is not None:
-                settled(refusal)
+        for said in waiting:
+            if said.settled is not None:
+                said.settled(refusal)
         if self._failed is not None:
             self._failed(refusal)
 
@@ -189,19 +213,22 @@ class Subscribing(Calling):
             self.acknowledge(arrived.id)
 
 
-def _subscribe(name: str, fields: Fields) -> list[bytes]:
-    parts = [b"subn", name.encode()]
-    for attribute, field in fields.items():
+def _parts(said: Said) -> list[bytes]:
+    """The elements of a command."""
+    if said.fields is None:
+        return [b"unsub", said.name.encode()]
+    parts = [b"subn", said.name.encode()]
+    for attribute, field in said.fields.items():
         parts += (attribute.encode(), msgspec.json.encode(describe_field(field)))
     return parts
 
 
-def _both(first: Settled | None, second: Settled) -> Settled:
-    if first is None:
-        return second
+def _all_of(waits: list[Settled]) -> Settled | None:
+    if not waits:
+        return None
 
     def settle(error: HomingError | None) -> None:
-        first(error)
-        second(error)
+        for one in waits:
+            one(error)
 
     return settle
