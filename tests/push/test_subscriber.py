@@ -65,7 +65,7 @@ def subscribed(
 
     async def main() -> None:
         async with Subscriber(CLIENT, durable=durable) as source:
-            quay = source._moorings
+            quay: object = source._moorings
             assert isinstance(quay, Quay)
             quay.open()
             await then(source, quay)
