@@ -214,9 +214,9 @@ class Delimited02(Worker02):
     __slots__ = ()
 
     lead = EMPTY
-    heartbeat = EMPTY + Worker02.heartbeat
-    reply = EMPTY + Worker02.reply
-    work = EMPTY + Worker02.work
+    heartbeat = EMPTY + mdp.HEARTBEATS[Dialect.D02]
+    reply = EMPTY + mdp.FINAL_02 + SHORT_FLAGS
+    work = EMPTY + mdp.work_head(Dialect.D02, b"")
 
 
 WORKERS: dict[Dialect, type[MdpWorker]] = {
