@@ -6,7 +6,10 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, Generic, Protocol, Self, TypeVar
+
+from homing.errors import LinkError
 
 T = TypeVar("T")
 
@@ -27,28 +30,47 @@ class LoopThread:
     def __init__(self) -> None:
         make = fastest_loop() or asyncio.new_event_loop
         self._loop = make()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="homing-loop", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._loop.run_until_complete(_end_all())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine run over there; an interrupt here cancels it there."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if self._stopping.is_set():
+                work.close()
+                raise LinkError("it was closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except BaseException:
+        except BaseException as error:
             future.cancel()
+            if self._stopping.is_set() and isinstance(error, CancelledError):
+                raise LinkError("it was closed meanwhile") from None
             raise
 
     def stop(self) -> None:
-        """End the loop, then the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """End the loop, then the thread; who waits for something over there is told."""
+        with self._lock:
+            self._stopping.set()
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+
+async def _end_all() -> None:
+    """Cancel what still runs on this loop: somebody in another thread may wait for it."""
+    running = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 class Closing(ABC):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from homing.errors import Malformed, NoService, Unavailable
+from homing.errors import HomingError, LinkError, Malformed, NoService, Unavailable
 from homing.sync import Client, Worker
 from tests.service.rig import PATIENCE, broker
 
@@ -120,3 +120,16 @@ def test_a_wrong_setting_leaves_no_thread() -> None:
     with pytest.raises(ValueError, match="dialect"):
         Client(dialect="99")
     assert threading.active_count() == before
+
+
+def test_a_closed_client_says_so_and_lets_go_of_who_waits() -> None:
+    client = Client("tcp://127.0.0.1:1", timeout=60.0, retries=100)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.request, "echo", b"x", timeout=0.05)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)  # it tries again and again
+        client.close()
+        with pytest.raises(HomingError):
+            waiting.result(PATIENCE)
+    with pytest.raises(LinkError, match="closed"):
+        client.request("echo", b"x")

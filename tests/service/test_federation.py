@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from homing.errors import ConfigError
+from homing.node.broker import parse_peers
 from homing.service.dispatch import BEGUN
 from homing.service.federation import Federation
 from homing.service.policy import BrokerPolicy, ServicePolicy
-from homing.testing import RecordingLink
+from homing.testing import RecordingLink, fabric
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import pack
 from homing.wire.mdp_messages import (
@@ -360,3 +362,13 @@ def test_a_peer_that_takes_and_never_answers_is_not_kept_account_of_for_ever() -
         mesh.pass_time(2.0)
     assert not any(b"late" in image for image in client.sent)
     assert peer.held == {}
+
+
+def test_who_is_no_peer() -> None:
+    with pytest.raises(ConfigError, match="a peer of that name already"):
+        parse_peers(("lyon=tcp://127.0.0.1:1", "lyon=tcp://127.0.0.1:2"))
+    with (
+        pytest.raises(ConfigError, match="no peer of its own"),
+        fabric('service.peers=["fabric=tcp://127.0.0.1:1"]'),
+    ):
+        pass

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from homing.service.clients import Client01
-from homing.service.deadlines import Deadlines
+from homing.service.deadlines import SLICE, Deadlines
 from homing.service.pending import DONE, HELD, Asker, Pending
-from homing.service.policy import ServicePolicy
+from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.service.queues import Service
 from homing.service.switch import Broker
 from homing.testing import RecordingLink, RecordingPort
+from tests.service.stage import Stage
 
 
 def some_asker() -> Asker:
@@ -122,3 +123,17 @@ def test_a_clock_that_jumps_finds_everything_due() -> None:
         deadlines.add(pending)
     assert deadlines.tick(0.5, 50) == []
     assert deadlines.tick(1e6, 50) == batch
+
+
+def test_very_many_that_are_due_at_once_come_in_slices() -> None:
+    """A client may have half a million under way: refused in one go they would hold up everybody."""
+    stage = Stage(BrokerPolicy(default=ServicePolicy(absent_grace=1.0)))
+    client = stage.client()
+    for _ in range(2 * SLICE + 1):
+        stage.ask(client, b"nobody")
+    stage.now = 2.0
+    for left in (SLICE, SLICE, 1):
+        stage.broker.wake("tick", stage.now)
+        assert len(client.take()) == left
+        soon = stage.port.timers["tick"] == stage.now
+        assert soon == stage.broker.core.deadlines.behind == (stage.broker.core.live > 0)

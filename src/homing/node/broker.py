@@ -72,6 +72,8 @@ def parse_peers(texts: tuple[str, ...]) -> dict[bytes, tuple[str, str]]:
         try:
             if not (name and mark and cloudfe):
                 raise ConfigError([f"{text!r}: a peer is NAME=CLOUDFE or NAME=CLOUDFE,STATEBE"])
+            if name.encode() in peers:
+                raise ConfigError([f"{text!r}: there is a peer of that name already"])
             where = parse_endpoint(cloudfe)
             beside = statebe or str(where._replace(port=where.port + 1))
             peers[name.encode()] = (str(where), str(parse_endpoint(beside)))
@@ -88,6 +90,8 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     name = service.name.encode()
     keyring = Keyring.load(config.security)
     peers = parse_peers(service.peers)
+    if name in peers:
+        raise ConfigError([f"{service.name!r}: a broker is no peer of its own"])
     limits = Limits(message=service.max_message + ENVELOPE_ROOM)
     _add_plugs(host, config, keyring, peers, limits)
     routers = Routers(host, config, limits) if service.routers else None

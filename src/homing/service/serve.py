@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from homing.errors import Failed, Refused
@@ -40,7 +41,10 @@ class Serve:
     async def elsewhere(self, data: bytes) -> bytes:
         """One answer of a plain function, in its pool."""
         run = asyncio.get_running_loop().run_in_executor
-        return self.write(await run(self.pool, self.function, self.read(data)))
+        try:
+            return self.write(await run(self.pool, self.function, self.read(data)))
+        except BrokenProcessPool:
+            raise Failed("a process died, of this request or of one beside it") from None
 
     async def parts(self, data: bytes) -> AsyncGenerator[bytes, None]:
         """An answer in parts."""

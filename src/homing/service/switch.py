@@ -372,6 +372,8 @@ class Broker:
 
     def _tick(self, now: float) -> None:
         self.core.tick(now)
+        if self.core.deadlines.behind:
+            self._port.later(now, "tick")
         self._beat(now)
         if self.pool is not None:
             self._undecided(self.pool, now)

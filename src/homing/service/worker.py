@@ -33,7 +33,7 @@ import inspect
 import signal
 import typing
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ from homing.errors import HandshakeRefused
 from homing.loops import fastest_loop
 from homing.service.bodies import codec_named
 from homing.service.names import may_be_served
+from homing.service.processes import Processes
 from homing.service.serve import Serve
 from homing.service.station import Station
 from homing.wire.mdp_fields import CREDIT_MAX, NAME_MAX
@@ -207,7 +208,7 @@ class Worker:
         if self._threads:
             self._pools["thread"] = ThreadPoolExecutor(self._threads, "homing-worker")
         if self._processes:
-            self._pools["process"] = ProcessPoolExecutor(self._processes)
+            self._pools["process"] = Processes(self._processes)
 
 
 def _on_loop(function: Callable[..., Any]) -> bool:
