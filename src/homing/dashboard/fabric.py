@@ -64,7 +64,7 @@ class RunningFabric:
                 topology.node(role, host, self._nodes.endpoints[role])
                 for role, host in hosts.items()
             ],
-            "peers": topology.peers(broker),
+            "peers": topology.peers(broker, SystemClock.monotonic()),
             "ring": topology.ring(matcher),
             "slow": topology.slow(connector),
             **self._survey.found,

@@ -43,14 +43,14 @@ def _plan(role: Matcher) -> str:
     return f"epoch {share.plan.epoch}, tiles held: {len(share.held)}"
 
 
-def peers(role: object) -> list[dict[str, Any]]:
+def peers(role: object, now: float) -> list[dict[str, Any]]:
     """A broker's peers: reached or not, what they could take, what they hold of ours."""
     if not isinstance(role, Broker):
         return []
     return [
         {
             "name": _text(peer.name),
-            "up": peer.link is not None,
+            "up": peer.reached(now, role.policy.expiry),
             "free": sum(peer.capacity.values()),
             "holds": len(peer.held),
         }

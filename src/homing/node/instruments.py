@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import homing
+from homing.clock import SystemClock
 from homing.journal.writer import Journal
 from homing.metrics import Metric, Registry, Sample
 from homing.node.host import Host
@@ -59,7 +60,9 @@ TIMES = Metric(
     "From acceptance to the answer.",
     ("service",),
 )
-PEER_UP = Metric("homing_service_peer_up", "gauge", "", "1 while a peer is reached.", ("peer",))
+PEER_UP = Metric(
+    "homing_service_peer_up", "gauge", "", "1 while a peer is reached and heard of.", ("peer",)
+)
 PEER_HOLDS = Metric(
     "homing_service_peer_holds", "gauge", "requests", "Reposted and not answered.", ("peer",)
 )
@@ -190,9 +193,10 @@ def _broker(broker: Broker) -> Iterator[Sample]:
         yield Sample(WORKERS, labels, service.workers)
         yield Sample(FREE, labels, service.free)
         yield Sample(TIMES, labels, service.times.histogram())
+    now = SystemClock.monotonic()
     for peer in broker.federation.peers.values():
         labels = (_text(peer.name),)
-        yield Sample(PEER_UP, labels, peer.link is not None)
+        yield Sample(PEER_UP, labels, peer.reached(now, broker.policy.expiry))
         yield Sample(PEER_HOLDS, labels, len(peer.held))
     pool = broker.pool
     yield Sample(ROUTERS, (), 0 if pool is None else pool.ready)

@@ -130,6 +130,10 @@ class Peer(Holder):
             del held[address]
         self.ahead = min(self.ahead, len(held))
 
+    def reached(self, now: float, expiry: float) -> bool:
+        """Whether it is linked and was heard of lately: one that hangs keeps its link."""
+        return self.link is not None and now - self.heard <= expiry
+
     def silence(self) -> None:
         """It is taken for gone: no capacity until it is heard again."""
         self.capacity = {}
