@@ -58,6 +58,7 @@ class Move:
         "again",
         "claims",
         "link",
+        "number",
         "pause",
         "sent",
         "session",
@@ -67,9 +68,11 @@ class Move:
         "tried",
     )
 
-    def __init__(self, session: Session, to: bytes) -> None:
+    def __init__(self, session: Session, to: bytes, number: int) -> None:
+        """`number`: of the claim; what is said of an earlier move to the same connector is not of this one."""
         self.session = session
         self.to = to
+        self.number = max(1, number)
         self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
         self.link: Link | None = None  # the dispatcher it goes over
         self.sent: dict[bytes, None] = {}  # publications under way
@@ -236,7 +239,8 @@ class Moves:
         if move is None or move.to != claim.connector:
             self._stay(session)
             session.release()
-            move = session.move = self._moving[session.client] = Move(session, claim.connector)
+            move = Move(session, claim.connector, claim.rank[0])
+            session.move = self._moving[session.client] = move
             self.departures += 1
         before = move.claims.get(link)
         move.claims[link] = claim.message_id
@@ -276,8 +280,9 @@ class Moves:
                 first = not move.sent
                 move.sent[identity] = None
                 self._sent.setdefault(identity, set()).add(session.client)
+                payload, attributes = shared.payload, shared.attributes
                 push = relay.Push(
-                    identity, shared.payload, place, shared.attributes, first=first, moved=True
+                    identity, payload, place, attributes, first=first, moved=move.number
                 )
                 move.link.send(push.encode())
 
@@ -285,6 +290,8 @@ class Moves:
         """The new connector has a publication on disk."""
         move = self._moving.get(ack.clients)
         if move is None or move.to != ack.connector or ack.message_id not in move.sent:
+            return
+        if ack.moved not in (0, move.number):
             return
         session = move.session
         del move.sent[ack.message_id]
@@ -345,13 +352,19 @@ class Moves:
         move.told.clear()
 
     def _settle(self, move: Move, now: float) -> None:
-        """All is there: its subscriptions end here, and whoever waits for it is told."""
+        """All is there: its subscriptions end here, and whoever waits for it is told.
+
+        Not before the matchers say that they have ended: what they found until then is here before that is, and goes too.
+        """
         session = move.session
         if move.sent or move.told or session.waiting:
             return
         try:
             if session.subscriptions:
-                self._connector.unsubscribe(session, "", now)
+                ended = self._connector.unsubscribe(session, "", now)
+                move.told.add(ended)
+                self._told[ended] = move
+                return
         except DiskFull:
             return  # at the next beat again
         move.settled = now

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from homing.ids import id_time
+from homing.ids import id_time, maker
 from homing.ports import Link
 from homing.push.gaps import END, Lost, joined
 from homing.push.popular import Popular
@@ -124,6 +124,18 @@ _NO_GAPS: Final[dict[bytes, Lost]] = {}
 @lru_cache(maxsize=PARSED)
 def _parsed(json: bytes) -> Fields:
     return parse_fields(json)
+
+
+def _in_order(owed: dict[bytes, Shared]) -> dict[bytes, Shared]:
+    """What each publisher sent in the order of its ids, in the places that it has among all.
+
+    Several connectors may have sent it, each in order, and nobody knows which of theirs is older; ids do:
+    a publisher's are the same but for the time in front and a count at the end.
+    """
+    left: dict[bytes, list[bytes]] = {}
+    for identity in sorted(owed, reverse=True):
+        left.setdefault(maker(identity), []).append(identity)
+    return {one: owed[one] for one in [left[maker(identity)].pop() for identity in owed]}
 
 
 class Session:
@@ -363,7 +375,7 @@ class Session:
         """All that is older is here: send it first, as a replay."""
         early, self.early = self.early, None
         if early:
-            self.waiting = {**early, **self.waiting}
+            self.waiting = _in_order({**early, **self.waiting})
             self._replay(early)
 
     def _replay(self, ids: Iterable[bytes]) -> None:
