@@ -89,6 +89,7 @@ class Moves:
     def __init__(self, connector: Connector) -> None:
         self.arrivals = 0  # sessions taken over, and handed over, since the start
         self.departures = 0
+        self.cut = 0  # when we last lost a dispatcher, and with it perhaps a claim: unix time in µs
         self._connector = connector
         # Ours, not answered by all; at most one a session.
         self._claims: dict[bytes, Claiming] = {}
@@ -107,11 +108,14 @@ class Moves:
 
     def claim(self, session: Session, now: float) -> None:
         """A client was let in: nothing new is sent before its session is all here."""
-        fetched = session.store.fetched
-        (fetched.discard if session.move is None else fetched.add)(session.client)
+        if session.move is not None:
+            session.store.fetched.add(session.client)
+        elif session.came == session.stamp:  # it has not stayed here
+            session.store.fetched.discard(session.client)
         self._stay(session)
         links = self._dispatchers()
         if not links:
+            session.came = session.stamp
             return
         self._unclaim(session)
         session.hold()
@@ -158,7 +162,7 @@ class Moves:
             reason = "gone no such session" if session is None else "queue-full too many come"
             link.send(relay.Nak(change.message_id, reason, connector.node).encode())
             return
-        session.store.fetched.add(session.client)
+        self._was_elsewhere(session)
         fields = session.subscriptions.get(name, change.fields)
         try:
             ours = connector.subscribe(session, name, parse_fields(fields), now)
@@ -198,9 +202,14 @@ class Moves:
         if link is not None:
             claiming.links.discard(link)
         else:
-            self._connector.store.fetched.add(claiming.session.client)  # the silent one may have it
+            self._was_elsewhere(claiming.session)  # the silent one may have it
         if link is None or not claiming.links:
             self._answered(claiming.session, now)
+
+    def _was_elsewhere(self, session: Session) -> None:
+        """Another connector had its client, or may have: what was published until now may have been pushed there."""
+        session.store.fetched.add(session.client)
+        session.came = session.stamp
 
     def _answered(self, session: Session, now: float) -> None:
         self._unclaim(session)
@@ -210,9 +219,10 @@ class Moves:
 
     def left(self, link: Link, now: float) -> None:
         """A dispatcher is gone: it will answer no claims."""
+        self.cut = int(self._connector.wall() * 1e6)
         for claiming in list(self._claims.values()):
             if link in claiming.links:
-                self._connector.store.fetched.add(claiming.session.client)
+                self._was_elsewhere(claiming.session)
                 claiming.links.discard(link)
             if not claiming.links:
                 self._answered(claiming.session, now)

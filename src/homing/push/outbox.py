@@ -83,7 +83,9 @@ class Outbox:
     def acked(self, message_id: bytes, clients: bytes, moved: int = 0) -> Parcel | None:
         """The connector has it: owed no more. None if it was not, or not for these clients, or in another move."""
         parcel = self.find(message_id, clients, moved)
-        if parcel is None and not moved:  # a node that does not number its moves, nor name them in acks
+        if (
+            parcel is None and not moved
+        ):  # a node that does not number its moves, nor name them in acks
             parcel, moved = self.find(message_id, clients, 1), 1
         if parcel is None or len(parcel.clients) != len(clients) or parcel.moved != moved:
             return None

@@ -144,6 +144,7 @@ class Session:
     __slots__ = (
         "again",
         "before",
+        "came",
         "client",
         "durable",
         "early",
@@ -187,6 +188,9 @@ class Session:
         self.early: dict[bytes, Shared] | None = None
         self.move: Move | None = None  # where it is going
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
+        self.came = (
+            0  # the same for when it came here and stayed, however often its link broke since
+        )
         self.held = 0  # bytes of all
         self.under_way = 0  # of these, bytes sent and not acknowledged
         self.before: dict[bytes, None] = _NONE_AGAIN  # of the waiting: sent on another connection
@@ -439,7 +443,7 @@ class Session:
         if not self.durable:
             return False
         fetched = self.client in self.store.fetched
-        return -fetched < self.stamp // 1_000_000 - id_time(message_id) < OLD_SECONDS
+        return -fetched < self.came // 1_000_000 - id_time(message_id) < OLD_SECONDS
 
     def _push(self, link: Link, shared: Shared) -> bool:
         """Send one publication, after the gap before it; whether it was part of a replay."""
