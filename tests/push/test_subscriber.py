@@ -65,8 +65,7 @@ def subscribed(
 
     async def main() -> None:
         async with Subscriber(CLIENT, durable=durable) as source:
-            quay = source._moorings
-            assert isinstance(quay, Quay)
+            quay: Any = source._moorings
             quay.open()
             await then(source, quay)
 

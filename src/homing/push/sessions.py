@@ -243,11 +243,11 @@ class Session:
             return True
         return self.durable and not self.stamp
 
-    def owe(self, shared: Shared, moved: bool = False) -> list[bytes]:
+    def owe(self, shared: Shared, moved: int = 0) -> list[bytes]:
         """Take one more; the ids that had to go for it, oldest first."""
         return self._trim() if self.take(shared, moved) else []
 
-    def take(self, shared: Shared, moved: bool = False) -> bool:
+    def take(self, shared: Shared, moved: int = 0) -> bool:
         """Take one more, whatever the limits; False if it is owed already."""
         identity, early = shared.message_id, self.early
         if identity in self.waiting or identity in self.unacked or (early and identity in early):
