@@ -40,6 +40,11 @@ def id_time(identity: bytes) -> int:
     return int.from_bytes(identity[:4], "big")
 
 
+def maker(identity: bytes) -> bytes:
+    """Who made a 12-byte id, as far as it tells."""
+    return identity[4:9]
+
+
 def parse_id(text: str) -> bytes:
     """24 hex digits to a message or client id."""
     return _parse(text, ID_BYTES, "message or client id")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from homing.journal.events import Delivered, Dropped, Redelivered
 from homing.push.sessions import MAX_BACKLOG, OLD_SECONDS, UNASKED, Limits, Session, Shared, Store
-from homing.testing import EPOCH
+from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import Gap, Push
 from homing.wire.session import command
@@ -251,6 +251,26 @@ def test_what_was_published_before_the_client_came_is_flagged_when_it_comes() ->
     kinds = [type(one) for one in desk.port.events if isinstance(one, Delivered | Redelivered)]
     assert kinds == [Redelivered, Delivered, Delivered, Delivered]
     assert desk.connector.delivery.tally.redeliveries == 1
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["linked", "cut off meanwhile"])
+def test_a_late_clock_flags_nothing_for_a_client_that_stays(cut: bool) -> None:
+    """Its link broke and it is back: nobody else can have pushed anything, unless we may not have heard of it."""
+    desk = Desk()
+    desk.now = 100.0
+    desk.connector.closed(desk.subscribed(1, **DURABLE), desk.now)
+    if cut:
+        desk.connector.closed(desk.dispatcher, desk.now)
+        desk.dispatcher = RecordingLink("dispatchers")
+        desk.join(desk.dispatcher)
+    desk.now = 500.0
+    link = desk.auth_resumed(1)
+    identity = int(EPOCH + 400).to_bytes(4, "big") + bytes(8)  # by a clock that is 100 s late
+    push = relay.Push(identity, b"", client_id(1), b'{"n":1}')
+    desk.connector.receive(desk.dispatcher, push.encode(), desk.now)
+    desk.settle()
+    [got] = [one for one in desk.heard(link) if isinstance(one, Push)]
+    assert got.redelivered == cut
 
 
 def test_clients_that_acknowledge_nothing_see_no_flags() -> None:

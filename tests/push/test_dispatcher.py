@@ -368,3 +368,19 @@ def test_matchers_named_at_the_start_have_their_time_from_the_first_beat() -> No
     before = dispatcher.met
     dispatcher.wake(MEETING, 100.0 + MEET_SECONDS)
     assert (before, dispatcher.met) == (False, True)
+
+
+def test_a_session_that_moves_there_again_is_not_answered_for_by_the_move_before() -> None:
+    """The connector has handed it back since: what is on its way now is another parcel."""
+    desk = Desk()
+    first, second = (
+        relay.Push(message_id(1), b"p", places(client_id(1), C1), b"{}", moved=number)
+        for number in (1000, 2000)
+    )
+    desk.tell(desk.peer, first)
+    desk.tell(desk.peer, second)
+    pushed = [one.moved for one in sent(desk.connector, 12) if isinstance(one, relay.Push)]
+    assert pushed == [1000, 2000]
+    for number in pushed:
+        desk.tell(desk.connector, relay.Ack(message_id(1), client_id(1), moved=number))
+    assert sent(desk.peer) == [relay.Ack(message_id(1), client_id(1), C1, 2000)]

@@ -29,9 +29,9 @@ def claim_by_other(desk: Desk, number: int, later: float = 1.0) -> relay.Claim:
 def acknowledge(desk: Desk, message: relay.Relayed) -> None:
     """The new connector has it."""
     if isinstance(message, relay.Push):
-        ack = relay.Ack(message.message_id, message.clients[:12], OTHER)
+        ack = relay.Ack(message.message_id, message.clients[:12], OTHER, message.moved)
     else:
-        assert isinstance(message, relay.Subscribe)
+        assert isinstance(message, relay.Subscribe | relay.Unsubscribe)
         ack = relay.Ack(message.message_id)
     desk.connector.receive(desk.dispatcher, ack.encode(), desk.now)
 
@@ -43,6 +43,7 @@ def move_away(desk: Desk) -> None:
     for message in desk.sent():
         acknowledge(desk, message)
     desk.settle()
+    desk.sent()
 
 
 def owing(count: int) -> tuple[Desk, RecordingLink]:
@@ -109,16 +110,56 @@ def test_a_session_is_handed_over_in_order_and_kept_until_it_is_there() -> None:
         acknowledge(desk, message)
     assert desk.sent() == []  # one is still under way
     acknowledge(desk, pushes[-1])
-    done = desk.settle()
-    assert [type(one) for one in done] == [relay.Ack, relay.Unsubscribe]
-    assert done[0] == relay.Ack(claim.message_id)
+    desk.connector.journaled(len(desk.port.events), desk.now)
+    [ended] = desk.sent()
+    assert isinstance(ended, relay.Unsubscribe)
     assert not session.subscriptions
     desk.push(4, 1)  # a matcher had found it before
     late = [one for one in desk.settle() if isinstance(one, relay.Push)]
-    assert [(one.message_id, one.moved) for one in late] == [(message_id(4), True)]
+    assert [(one.message_id, one.moved) for one in late] == [(message_id(4), claim.rank[0])]
+    acknowledge(desk, ended)
+    assert desk.sent() == []  # nothing more is to come, but this is not there yet
     acknowledge(desk, late[0])
+    assert desk.sent() == [relay.Ack(claim.message_id)]
     desk.wake(desk.connector.store.limits.away + 10.0)
     assert client_id(1) not in desk.connector.durable
+
+
+def test_what_is_said_of_an_earlier_move_is_not_of_this_one() -> None:
+    """The other connector had it, and has handed it back since: it would be nowhere."""
+    desk, _ = owing(1)
+    desk.sent()
+    claim_by_other(desk, 1)
+    [first] = [one for one in desk.sent() if isinstance(one, relay.Push)]
+    desk.now += 2.0
+    desk.auth_resumed(1)  # the client is back
+    desk.sent()
+    claim_by_other(desk, 1)
+    [second] = [one for one in desk.sent() if isinstance(one, relay.Push)]
+    assert first.message_id == second.message_id
+    session = desk.connector.durable[client_id(1)]
+    acknowledge(desk, first)
+    assert len(session) == 1
+    acknowledge(desk, second)
+    assert len(session) == 0
+
+
+def test_what_several_connectors_held_comes_in_the_order_of_its_publisher() -> None:
+    desk = Desk()
+    link = desk.visit()
+    desk.say(link, b"auth", desk.credentials(1, **DURABLE))
+    [claim] = desk.sent()
+    desk.connector.receive(link, command([b"sub", b"n", b'{"use":2}']), desk.now)
+    desk.settle()
+    desk.push(5, 1)
+    for number in (3, 4, 1, 2):
+        attributes = b'{"n":%d}' % number
+        moved = relay.Push(message_id(number), b"", client_id(1), attributes, moved=7)
+        desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)
+    desk.settle()
+    assert isinstance(claim, relay.Claim)
+    desk.connector.receive(desk.dispatcher, relay.Ack(claim.message_id).encode(), desk.now)
+    assert desk.ids(link) == [1, 2, 3, 4, 5]
 
 
 def test_an_older_claim_changes_nothing() -> None:
@@ -330,7 +371,7 @@ def test_after_a_restart_a_session_that_had_moved_takes_what_still_comes_for_it(
     desk.settle()
     claim_by_other(desk, 1)
     moved = [one for one in desk.sent() if isinstance(one, relay.Push)]
-    assert [(one.message_id, one.moved) for one in moved] == [(message_id(7), True)]
+    assert [one.message_id for one in moved] == [message_id(7)]
 
 
 def test_sessions_that_have_moved_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,28 @@ class SimFidgeter(SimSubscriber):
         self.host.later(now + self._every, "change")
 
 
+class SimHopper(SimSubscriber):
+    """A subscriber that goes from one connector to the next, often before it has all from the one before."""
+
+    def __init__(
+        self, host: SimHost, connectors: list[str], client: bytes, fields: Fields, until: float
+    ) -> None:
+        super().__init__(host, connectors, client, fields, durable=True)
+        self._until = until
+        host.later(host.now + 3.0, "hop")
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key != "hop":
+            super().wake(key, now)
+        elif now < self._until:
+            if self._link is not None:
+                link = self._link
+                link.close("on to the next")
+                self.closed(link, now)
+                self._next(now)
+            self.host.later(now + self.host.random.uniform(0.02, 0.5), "hop")
+
+
 class Fabric:
     """Matchers, dispatchers and connectors, each connector owned by one dispatcher."""
 
@@ -184,6 +206,14 @@ class Fabric:
         where = [f"{connector}:7005" for connector in connectors]
         client, parsed = number.to_bytes(12, "big"), parse_fields(fields)
         self.sim.node(name, lambda host: SimSubscriber(host, where, client, parsed, durable))
+        return name
+
+    def hopper(self, number: int, fields: bytes, until: float) -> str:
+        """A subscriber that stays at no connector, until then."""
+        name, where = f"subscriber-{number}", [f"{connector}:7005" for connector in self.connectors]
+        where = [*where[number:], *where[:number]]
+        client, parsed = number.to_bytes(12, "big"), parse_fields(fields)
+        self.sim.node(name, lambda host: SimHopper(host, where, client, parsed, until))
         return name
 
     def _connector(self, number: int) -> Callable[[SimHost], Connector]:

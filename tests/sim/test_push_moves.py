@@ -97,6 +97,7 @@ def test_order_is_kept_when_the_client_moves() -> None:
 
 
 OFTEN, MANY = 0.06, 600
+HOPPED = 900
 
 
 def restless(seed: int) -> FaultPlan:
@@ -171,3 +172,23 @@ def test_restless_clients_get_nothing_again_that_they_acknowledged() -> None:
 
 def test_restless_clients_miss_nothing_while_nodes_are_killed() -> None:
     assert explore(nothing_lost, seeds(ci=20, nightly=600), restless) > 0
+
+
+def hops(seed: int, faults: FaultPlan) -> None:
+    """Three connectors, so that two of them may owe a client something that goes to the third."""
+    fabric = Fabric(seed, faults, matchers=1, connectors=3)
+    durable = [fabric.hopper(n, ALL, until=12.0) for n in range(3)]
+    fabric.publisher("publisher", HOPPED, 0.01)
+    fabric.sim.run(until=60.0)
+    publisher: SimPublisher = fabric.sim.nodes["publisher"].role
+    assert len(publisher.accepted) == HOPPED
+    for name in durable:
+        subscriber: SimSubscriber = fabric.sim.nodes[name].role
+        assert sorted(subscriber.got) == publisher.accepted
+        assert not subscriber.doubled
+    check_order(fabric, durable)
+    fabric.sim.finish()
+
+
+def test_order_is_kept_for_a_client_that_hops() -> None:
+    assert explore(hops, seeds(ci=10, nightly=300), lambda _: FaultPlan(())) > 0

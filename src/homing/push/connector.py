@@ -173,7 +173,10 @@ class Connector(PacketRole):
         self.sessions[client] = session
         session.resume(visitor.link)
         self.tell(SessionOpened(now, client, session.durable, resumed))
+        stayed = resumed and session.move is None and session.stamp > self.moves.cut
         session.stamp = int(self.wall() * 1e6)
+        if not stayed:
+            session.came = session.stamp
         if session.durable:
             self.durable[client] = session
             self.moves.claim(session, now)

@@ -38,11 +38,11 @@ class Storing:
 
     __slots__ = ("acks", "clients", "moved", "shared")
 
-    def __init__(self, shared: Shared, clients: bytes, moved: bool = False) -> None:
+    def __init__(self, shared: Shared, clients: bytes, moved: int = 0) -> None:
         self.shared = shared
         self.clients = clients
         self.moved = moved
-        self.acks: list[tuple[Link, bytes]] = []
+        self.acks: list[tuple[Link, bytes, int]] = []  # of whom, for which clients, in which move
 
 
 class Tally:
@@ -103,9 +103,10 @@ class Delivery:
             self.recent.add(identity, _without(fresh, gone) if gone else fresh)
         waiting = self._storing.get(identity)
         if waiting is not None:
-            waiting.acks.append((link, push.clients))
+            waiting.acks.append((link, push.clients, push.moved))
         else:
-            link.send(relay.Ack(identity, push.clients, self._connector.node).encode())
+            node = self._connector.node
+            link.send(relay.Ack(identity, push.clients, node, push.moved).encode())
 
     def left(self, link: Link) -> None:
         """A dispatcher is gone."""
@@ -164,12 +165,12 @@ class Delivery:
             self._delivered(identity, b"".join(sent), now)
         if self._storing.get(identity) is storing:
             del self._storing[identity]
-            for link, clients in storing.acks:
-                link.send(relay.Ack(identity, clients, self._connector.node).encode())
+            for link, clients, moved in storing.acks:
+                link.send(relay.Ack(identity, clients, self._connector.node, moved).encode())
 
     # All others
 
-    def _deliver(self, shared: Shared, clients: bytes, moved: bool, now: float) -> set[bytes]:
+    def _deliver(self, shared: Shared, clients: bytes, moved: int, now: float) -> set[bytes]:
         """To every connected client whose session is not durable: the hot path. Who is gone."""
         gone: set[bytes] = set()
         sessions, image = self._connector.sessions, shared.image(DEFAULT)
@@ -183,7 +184,7 @@ class Delivery:
         return gone
 
     def _reach_others(
-        self, shared: Shared, clients: bytes, others: list[bytes], moved: bool, now: float
+        self, shared: Shared, clients: bytes, others: list[bytes], moved: int, now: float
     ) -> tuple[bytes, set[bytes]]:
         """Those who are not simply sent to; which of all were reached just now, and who is gone."""
         gone: list[bytes] = []
@@ -250,7 +251,7 @@ class Delivery:
         for gone in session.lighten(_unsent(session) - most):
             self.drop(gone, session.client, b"slow", now)
 
-    def _owe(self, session: Session, shared: Shared, now: float, moved: bool = False) -> None:
+    def _owe(self, session: Session, shared: Shared, now: float, moved: int = 0) -> None:
         for gone in session.owe(shared, moved):
             self.drop(gone, session.client, b"queue-full", now)
         if session.store.full:

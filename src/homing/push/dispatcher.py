@@ -206,8 +206,12 @@ class Dispatcher(PacketRole):
         turnstile = self._turnstiles.get(link)
         outbox = self.outboxes.get(connector)
         known = outbox and outbox.find(parcel.message_id, parcel.clients, parcel.moved)
-        if known:
-            if link not in known.sources:
+        if (
+            known and outbox and parcel.moved > known.moved
+        ):  # the session was there and has left since
+            outbox.remove(known)
+        elif known:
+            if link not in known.sources and parcel.moved == known.moved:
                 known.sources.append(link)
             return
         reason = ""
@@ -258,12 +262,13 @@ class Dispatcher(PacketRole):
             return
         connector = ack.connector or self.peers[link].node
         outbox = self.outboxes.get(connector)
-        parcel = outbox.acked(ack.message_id, ack.clients) if outbox is not None else None
+        known = outbox and outbox.acked(ack.message_id, ack.clients, ack.moved)
+        parcel = known or None
         if parcel is None or outbox is None:
             return
         if not outbox:
             del self.outboxes[connector]
-        answer = relay.Ack(ack.message_id, ack.clients, connector).encode()
+        answer = relay.Ack(ack.message_id, ack.clients, connector, parcel.moved).encode()
         for source in parcel.sources:
             source.send(answer)
 

@@ -249,9 +249,13 @@ class OwingRole(PacketRole):
             self.sync(link, message, now)
         elif isinstance(message, relay.Subscribe | relay.Unsubscribe):
             self.change(message, now)
-            link.send(relay.Ack(message.message_id).encode())
+            self.confirm(link, message)
         else:
             raise Malformed("a matcher takes acks and subscriptions from a dispatcher")
+
+    def confirm(self, link: Link, change: relay.Subscribe | relay.Unsubscribe) -> None:
+        """A change is in force."""
+        link.send(relay.Ack(change.message_id).encode())
 
     def _refused(self, nak: relay.Nak, now: float) -> None:
         """Not now: all for that connector waits behind it. Not ever: it is dropped, and told."""

@@ -109,6 +109,7 @@ class Intake:
         self._recent: dict[bytes, int] = {}
         self._taking: dict[bytes, Taken] = {}
         self._unsynced: deque[tuple[int, Taken]] = deque()
+        self._answers: deque[tuple[int, Link, bytes]] = deque()  # that leave behind some of them
         self._handed: dict[bytes, tuple[float, Taken]] = {}  # durable, connectors not done
         self.come_to = -math.inf  # when a publisher last came
         self.taken = 0  # ever, for the metrics
@@ -279,6 +280,17 @@ class Intake:
                 self._matcher.port.later(now + HAND_ON_SECONDS, ACKS)
             handed[publication.message_id] = (now + HAND_ON_SECONDS, taken)
             self._matcher.owed.owe(publication, by_connector(taken.places), taken.places)
+
+        while self._answers and (not unsynced or self._answers[0][0] <= number):
+            _, link, answer = self._answers.popleft()
+            link.send(answer)
+
+    def answer_behind(self, link: Link, answer: bytes) -> None:
+        """Send an answer when all that is taken now has been handed on."""
+        if self._unsynced:
+            self._answers.append((self._unsynced[-1][0], link, answer))
+        else:
+            link.send(answer)
 
     def done(self, identity: bytes, now: float) -> None:
         """The connectors have taken it over: acknowledge it."""

@@ -293,6 +293,13 @@ class Matcher(OwingRole):
         if changed:  # the connector is the source: what a full disk loses it tells again
             self.tell(SubscriptionSet(now, client, connector, name, change.fields))
 
+    def confirm(self, link: Link, change: relay.Subscribe | relay.Unsubscribe) -> None:
+        """What was found for a subscription that has ended goes before the word that it has."""
+        if isinstance(change, relay.Unsubscribe):
+            self.intake.answer_behind(link, relay.Ack(change.message_id).encode())
+        else:
+            super().confirm(link, change)
+
     def sync(self, link: Link, sync: relay.Sync, now: float) -> None:
         """While a connector changes hands two dispatchers may pass its syncs on: the later counts."""
         if sync.phase == relay.SYNC_BEGIN:

@@ -58,6 +58,7 @@ class Move:
         "again",
         "claims",
         "link",
+        "number",
         "pause",
         "sent",
         "session",
@@ -67,9 +68,11 @@ class Move:
         "tried",
     )
 
-    def __init__(self, session: Session, to: bytes) -> None:
+    def __init__(self, session: Session, to: bytes, number: int) -> None:
+        """`number`: of the claim; what is said of an earlier move to the same connector is not of this one."""
         self.session = session
         self.to = to
+        self.number = max(1, number)
         self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
         self.link: Link | None = None  # the dispatcher it goes over
         self.sent: dict[bytes, None] = {}  # publications under way
@@ -86,6 +89,7 @@ class Moves:
     def __init__(self, connector: Connector) -> None:
         self.arrivals = 0  # sessions taken over, and handed over, since the start
         self.departures = 0
+        self.cut = 0  # when we last lost a dispatcher, and with it perhaps a claim: unix time in µs
         self._connector = connector
         # Ours, not answered by all; at most one a session.
         self._claims: dict[bytes, Claiming] = {}
@@ -104,11 +108,14 @@ class Moves:
 
     def claim(self, session: Session, now: float) -> None:
         """A client was let in: nothing new is sent before its session is all here."""
-        fetched = session.store.fetched
-        (fetched.discard if session.move is None else fetched.add)(session.client)
+        if session.move is not None:
+            session.store.fetched.add(session.client)
+        elif session.came == session.stamp:  # it has not stayed here
+            session.store.fetched.discard(session.client)
         self._stay(session)
         links = self._dispatchers()
         if not links:
+            session.came = session.stamp
             return
         self._unclaim(session)
         session.hold()
@@ -155,7 +162,7 @@ class Moves:
             reason = "gone no such session" if session is None else "queue-full too many come"
             link.send(relay.Nak(change.message_id, reason, connector.node).encode())
             return
-        session.store.fetched.add(session.client)
+        self._was_elsewhere(session)
         fields = session.subscriptions.get(name, change.fields)
         try:
             ours = connector.subscribe(session, name, parse_fields(fields), now)
@@ -195,9 +202,14 @@ class Moves:
         if link is not None:
             claiming.links.discard(link)
         else:
-            self._connector.store.fetched.add(claiming.session.client)  # the silent one may have it
+            self._was_elsewhere(claiming.session)  # the silent one may have it
         if link is None or not claiming.links:
             self._answered(claiming.session, now)
+
+    def _was_elsewhere(self, session: Session) -> None:
+        """Another connector had its client, or may have: what was published until now may have been pushed there."""
+        session.store.fetched.add(session.client)
+        session.came = session.stamp
 
     def _answered(self, session: Session, now: float) -> None:
         self._unclaim(session)
@@ -207,9 +219,10 @@ class Moves:
 
     def left(self, link: Link, now: float) -> None:
         """A dispatcher is gone: it will answer no claims."""
+        self.cut = int(self._connector.wall() * 1e6)
         for claiming in list(self._claims.values()):
             if link in claiming.links:
-                self._connector.store.fetched.add(claiming.session.client)
+                self._was_elsewhere(claiming.session)
                 claiming.links.discard(link)
             if not claiming.links:
                 self._answered(claiming.session, now)
@@ -236,7 +249,8 @@ class Moves:
         if move is None or move.to != claim.connector:
             self._stay(session)
             session.release()
-            move = session.move = self._moving[session.client] = Move(session, claim.connector)
+            move = Move(session, claim.connector, claim.rank[0])
+            session.move = self._moving[session.client] = move
             self.departures += 1
         before = move.claims.get(link)
         move.claims[link] = claim.message_id
@@ -276,8 +290,9 @@ class Moves:
                 first = not move.sent
                 move.sent[identity] = None
                 self._sent.setdefault(identity, set()).add(session.client)
+                payload, attributes = shared.payload, shared.attributes
                 push = relay.Push(
-                    identity, shared.payload, place, shared.attributes, first=first, moved=True
+                    identity, payload, place, attributes, first=first, moved=move.number
                 )
                 move.link.send(push.encode())
 
@@ -285,6 +300,8 @@ class Moves:
         """The new connector has a publication on disk."""
         move = self._moving.get(ack.clients)
         if move is None or move.to != ack.connector or ack.message_id not in move.sent:
+            return
+        if ack.moved not in (0, move.number):
             return
         session = move.session
         del move.sent[ack.message_id]
@@ -345,13 +362,19 @@ class Moves:
         move.told.clear()
 
     def _settle(self, move: Move, now: float) -> None:
-        """All is there: its subscriptions end here, and whoever waits for it is told."""
+        """All is there: its subscriptions end here, and whoever waits for it is told.
+
+        Not before the matchers say that they have ended: what they found until then is here before that is, and goes too.
+        """
         session = move.session
         if move.sent or move.told or session.waiting:
             return
         try:
             if session.subscriptions:
-                self._connector.unsubscribe(session, "", now)
+                ended = self._connector.unsubscribe(session, "", now)
+                move.told.add(ended)
+                self._told[ended] = move
+                return
         except DiskFull:
             return  # at the next beat again
         move.settled = now

@@ -33,7 +33,7 @@ class Parcel:
         attributes: bytes,
         clients: bytes,
         source: Link | None = None,
-        moved: bool = False,
+        moved: int = 0,
     ) -> None:
         self.message_id = message_id
         self.payload = payload
@@ -67,7 +67,7 @@ class Outbox:
     def full(self) -> bool:
         return self.held >= MAX_BYTES or len(self._parcels) >= MAX_PARCELS
 
-    def find(self, message_id: bytes, clients: bytes, moved: bool = False) -> Parcel | None:
+    def find(self, message_id: bytes, clients: bytes, moved: int = 0) -> Parcel | None:
         """The same parcel, if it is owed already."""
         return self._parcels.get(_key(message_id, clients, moved))
 
@@ -80,21 +80,25 @@ class Outbox:
         self._parcels[_key(parcel.message_id, parcel.clients, parcel.moved)] = parcel
         self.held += parcel.size
 
-    def acked(self, message_id: bytes, clients: bytes) -> Parcel | None:
-        """The connector has it: owed no more. None if it was not, or not for these clients."""
-        key = message_id + clients[:ID_BYTES]
-        parcel = self._parcels.get(key)
-        if parcel is None or len(parcel.clients) != len(clients):
-            key += MOVED
-            parcel = self._parcels.get(key)
-            if parcel is None or len(parcel.clients) != len(clients):
-                return None
-        del self._parcels[key]
-        self.held -= parcel.size
+    def acked(self, message_id: bytes, clients: bytes, moved: int = 0) -> Parcel | None:
+        """The connector has it: owed no more. None if it was not, or not for these clients, or in another move."""
+        parcel = self.find(message_id, clients, moved)
+        if (
+            parcel is None and not moved
+        ):  # a node that does not number its moves, nor name them in acks
+            parcel, moved = self.find(message_id, clients, 1), 1
+        if parcel is None or len(parcel.clients) != len(clients) or parcel.moved != moved:
+            return None
+        self.remove(parcel)
         return parcel
 
+    def remove(self, parcel: Parcel) -> None:
+        """Owe it no more."""
+        del self._parcels[_key(parcel.message_id, parcel.clients, parcel.moved)]
+        self.held -= parcel.size
 
-def _key(message_id: bytes, clients: bytes, moved: bool) -> bytes:
+
+def _key(message_id: bytes, clients: bytes, moved: int) -> bytes:
     # A client is in one parcel of a publication only, so the first one names the parcel; what
     # its former connector sends it may be another.
     key = message_id + clients[:ID_BYTES]

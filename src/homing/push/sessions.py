@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from homing.ids import id_time
+from homing.ids import id_time, maker
 from homing.ports import Link
 from homing.push.gaps import END, Lost, joined
 from homing.push.popular import Popular
@@ -126,12 +126,25 @@ def _parsed(json: bytes) -> Fields:
     return parse_fields(json)
 
 
+def _in_order(owed: dict[bytes, Shared]) -> dict[bytes, Shared]:
+    """What each publisher sent in the order of its ids, in the places that it has among all.
+
+    Several connectors may have sent it, each in order, and nobody knows which of theirs is older; ids do:
+    a publisher's are the same but for the time in front and a count at the end.
+    """
+    left: dict[bytes, list[bytes]] = {}
+    for identity in sorted(owed, reverse=True):
+        left.setdefault(maker(identity), []).append(identity)
+    return {one: owed[one] for one in [left[maker(identity)].pop() for identity in owed]}
+
+
 class Session:
     """One client: its link while it is here, its subscriptions, what it is owed."""
 
     __slots__ = (
         "again",
         "before",
+        "came",
         "client",
         "durable",
         "early",
@@ -175,6 +188,9 @@ class Session:
         self.early: dict[bytes, Shared] | None = None
         self.move: Move | None = None  # where it is going
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
+        self.came = (
+            0  # the same for when it came here and stayed, however often its link broke since
+        )
         self.held = 0  # bytes of all
         self.under_way = 0  # of these, bytes sent and not acknowledged
         self.before: dict[bytes, None] = _NONE_AGAIN  # of the waiting: sent on another connection
@@ -227,11 +243,11 @@ class Session:
             return True
         return self.durable and not self.stamp
 
-    def owe(self, shared: Shared, moved: bool = False) -> list[bytes]:
+    def owe(self, shared: Shared, moved: int = 0) -> list[bytes]:
         """Take one more; the ids that had to go for it, oldest first."""
         return self._trim() if self.take(shared, moved) else []
 
-    def take(self, shared: Shared, moved: bool = False) -> bool:
+    def take(self, shared: Shared, moved: int = 0) -> bool:
         """Take one more, whatever the limits; False if it is owed already."""
         identity, early = shared.message_id, self.early
         if identity in self.waiting or identity in self.unacked or (early and identity in early):
@@ -363,7 +379,7 @@ class Session:
         """All that is older is here: send it first, as a replay."""
         early, self.early = self.early, None
         if early:
-            self.waiting = {**early, **self.waiting}
+            self.waiting = _in_order({**early, **self.waiting})
             self._replay(early)
 
     def _replay(self, ids: Iterable[bytes]) -> None:
@@ -427,7 +443,7 @@ class Session:
         if not self.durable:
             return False
         fetched = self.client in self.store.fetched
-        return -fetched < self.stamp // 1_000_000 - id_time(message_id) < OLD_SECONDS
+        return -fetched < self.came // 1_000_000 - id_time(message_id) < OLD_SECONDS
 
     def _push(self, link: Link, shared: Shared) -> bool:
         """Send one publication, after the gap before it; whether it was part of a replay."""

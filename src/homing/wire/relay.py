@@ -90,7 +90,8 @@ class Push(Struct, frozen=True):
     """A matched publication; `clients` are places, on a connector's link bare client ids.
 
     `first`: the sender owes nothing older here, so whoever refused something before goes on.
-    `moved`: a session's former connector sends it, so it is older than what others send.
+    `moved`: a session's former connector sends it, so it is older than what others send. The number tells which
+    claim it answers (its time in µs; 1: not told), and comes back with the ack: one of an earlier move says nothing.
     """
 
     message_id: bytes
@@ -99,7 +100,7 @@ class Push(Struct, frozen=True):
     attributes: bytes = b"{}"
     redirected: bool = False
     first: bool = False
-    moved: bool = False
+    moved: int = 0
 
     def encode(self) -> bytes:
         payload, clients, attributes = self.payload, self.clients, self.attributes
@@ -113,25 +114,33 @@ class Push(Struct, frozen=True):
         if self.first:
             items.append((FIRST, b"\x01"))
         if self.moved:
-            items.append((MOVED, b"\x01"))
+            items.append((MOVED, _number(self.moved)))
         key = (MESSAGE_ID, self.message_id)
         return packet.encode(packet.PUSH, items, key=key, redirected=self.redirected)
 
 
 class Ack(Struct, frozen=True):
-    """Done: a push for `clients` (bare ids) of `connector`, or a subscription change (none)."""
+    """Done: a push for `clients` (bare ids) of `connector`, or a subscription change (none).
+
+    `moved`: as in the push.
+    """
 
     message_id: bytes
     clients: bytes = b""
     connector: bytes = b""
+    moved: int = 0
 
     def encode(self) -> bytes:
         clients, connector = self.clients, self.connector
         size = _ACK_BYTES + len(clients)
-        if clients and connector and size <= packet.MAX_BODY:  # of a push: nearly all of them
+        if (
+            clients and connector and size <= packet.MAX_BODY and not self.moved
+        ):  # of a push: nearly all of them
             head = _head(packet.ACK, size, packet.SINGLE, MESSAGE_ID, ID_BYTES, self.message_id)
             return b"".join((head, _item(CLIENTS, len(clients)), clients, _AT, connector))
         items = _present((CLIENTS, clients), (CONNECTOR, connector))
+        if self.moved:
+            items.append((MOVED, _number(self.moved)))
         return packet.encode(packet.ACK, items, key=(MESSAGE_ID, self.message_id))
 
 
@@ -248,8 +257,18 @@ def _push(message: Message, record: int) -> Push:
         items.get(ATTRIBUTES, b"{}"),
         message.redirected,
         FIRST in items,
-        MOVED in items,
+        _moved(items),
     )
+
+
+def _number(moved: int) -> bytes:
+    return moved.to_bytes(TIME_BYTES if moved > 1 else 1, "big")
+
+
+def _moved(items: dict[int, bytes]) -> int:
+    if MOVED not in items:
+        return 0
+    return max(1, int.from_bytes(items[MOVED][:TIME_BYTES], "big"))
 
 
 def _hello(items: dict[int, bytes]) -> Hello:
@@ -270,7 +289,7 @@ def _ack(items: dict[int, bytes]) -> Ack:
     if len(clients) % ID_BYTES:
         raise Malformed(f"client ids are {ID_BYTES} bytes each, got {len(clients)}")
     identity = _sized(items, MESSAGE_ID, ID_BYTES, "message id")
-    return Ack(identity, clients, _optional_node(items))
+    return Ack(identity, clients, _optional_node(items), _moved(items))
 
 
 def _nak(items: dict[int, bytes]) -> Nak:
