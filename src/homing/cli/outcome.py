@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 
 from homing import errors
@@ -57,6 +58,9 @@ _NAMED_HINTS = {
     errno.EMFILE: "too many open files: raise `ulimit -n`, see `homing doctor`",
     errno.ENOSPC: "the disk is full",
 }
+
+# A line that names what was raised, in Java or in Python: `java.io.IOException: No space left on device`.
+_RAISED = re.compile(r"(?:Caused by: |: )?[\w.]+(?:Error|Exception): \S")
 
 # The extra that brings a package, for the hint of a missing one.
 _EXTRAS = {
@@ -110,8 +114,15 @@ def report(error: BaseException, *, debug: bool) -> int:
 
 
 def _exit_code_of(error: BaseException) -> int:
+    if _is_spark_s(error):
+        return FAILED
     taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
     return UNAVAILABLE if taken else exit_code(type(error))
+
+
+def _is_spark_s(error: BaseException) -> bool:
+    """Whether Spark raised it: a condition that it does not understand, a disk that is full."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def exit_code(kind: type[BaseException]) -> int:
@@ -145,7 +156,16 @@ def _line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{where}"
+    if _is_spark_s(error):
+        return _told_by_spark(str(error))
     return str(error)
+
+
+def _told_by_spark(text: str) -> str:
+    """Of a message with a plan or a stack behind it, what was wrong: its first line, or what caused that."""
+    first, *rest = [line.strip() for line in text.strip().splitlines() if line.strip()] or [text]
+    raised = [line for line in rest if _RAISED.match(line)]
+    return f"{first} {raised[-1]}" if raised and first.endswith((":", ".")) else first
 
 
 def _hint(error: BaseException) -> str:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from homing.cli.outcome import FAILED, OK
+from homing.cli.pipeline_flags import HERE, Where
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
 from homing.errors import PipelineError
 
@@ -39,51 +39,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from homing.config import Config
     from homing.pipeline.tables import Tables
 
 app = verb("pipeline", __doc__)
 
 POLL_SECONDS = 0.5
 _STARTED = time.monotonic()  # the verb's module is loaded when the command begins
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Where:
-    """The flags that every job has."""
-
-    master: Annotated[str | None, Parameter(help="Spark master: local[2], spark://…, yarn")] = None
-    remote: Annotated[str | None, Parameter(help="Spark Connect server, sc://host")] = None
-    tables: Annotated[str | None, Parameter(help="where the tables are")] = None
-    conf: Annotated[
-        tuple[str, ...], Parameter(help="any setting of Spark: key=value", show_default=False)
-    ] = ()
-    explain: Annotated[bool, Parameter(help="print Spark's plan instead of running")] = False
-
-    def open(self, flags: ConfigFlags) -> Tables:
-        """A Spark session and the tables in it."""
-        from homing.cli.checkup import need_java
-        from homing.pipeline.session import connect
-        from homing.pipeline.tables import Tables
-
-        config = flags.load({"pipeline.master": self.master})
-        master, remote = config.pipeline.master, self.server(config)
-        if remote is None:
-            need_java()
-        settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
-        settings |= dict(each.partition("=")[::2] for each in self.conf)
-        spark = connect(master, remote=remote, settings=settings)
-        root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
-        return Tables(spark, root)
-
-    def server(self, config: Config) -> str | None:
-        """The Spark Connect server that is meant, if one is."""
-        master = self.master or config.pipeline.master
-        return self.remote or (master if master.startswith("sc://") else None)
-
-
-HERE = Where()
 
 
 @app.command
@@ -99,8 +60,11 @@ def ingest(
     """Read the journals into tables, from where the last run stopped."""
     from homing.pipeline import ingest as job
 
-    source = _source(flags.load(), journal, endpoint)
+    source = where.source(flags.load(), journal, endpoint, max_events)
     tables = where.open(flags)
+    if where.explain:
+        job.reading(tables, source).explain("formatted")
+        return OK
     _follow(lambda: job.start(tables, source, follow=follow, max_events=max_events), follow)
     markers = tables.markers()
     total = sum(marker.events for marker in markers)
@@ -120,8 +84,12 @@ def ledger(
     """Audit every request and publication; exit code 1, and their names, if any is off."""
     from homing.pipeline import ledger as job
 
-    tables = where.open(flags)
-    found = job.run(tables, job.Terms(grace, late))
+    tables = where.read(flags)
+    terms = job.Terms(grace, late)
+    if where.explain:
+        job.violations(tables, terms).explain("formatted")
+        return OK
+    found = job.run(tables, terms)
     print(
         "accounted for: " + ", ".join(f"{count:,} {name}" for name, count in found.totals.items())
     )
@@ -141,11 +109,13 @@ def slo(*, where: Where = HERE, flags: ConfigFlags = NO_FLAGS) -> int:
     """Rates, errors, percentiles and saturation per service and minute, into slo_minutes."""
     from homing.pipeline import slo as job
 
-    tables = where.open(flags)
+    tables = where.read(flags)
+    if where.explain:
+        job.figures(tables).explain("formatted")
+        return OK
     found = job.run(tables).orderBy("service", "minute")
-    if not where.explain:
-        odd = found.where("odd_rate or odd_latency or odd_errors").count()
-        _note(tables, "slo", f"{found.count():,} minutes of services, {odd:,} unusual")
+    odd = found.where("odd_rate or odd_latency or odd_errors").count()
+    _note(tables, "slo", f"{found.count():,} minutes of services, {odd:,} unusual")
     columns = ("service", "minute", "requests", "errors", "p50_us", "p99_us", "in_flight")
     return _show(found.select(*columns, "odd_rate", "odd_latency", "odd_errors"), where, 50)
 
@@ -164,7 +134,7 @@ def match(
     from homing.push.filters import parse_filter
 
     alternatives = None if filter is None else parse_filter(filter)  # before Spark starts
-    tables = where.open(flags)
+    tables = where.read(flags)
     publications = tables.read("publications")
     if alternatives is None:
         subscriptions = job.as_of(tables.read("subscriptions"), as_of)
@@ -198,9 +168,13 @@ def live(
     from homing.pipeline.handing import READY_SECONDS, stand_in
 
     config = flags.load()
+    source = where.source(config, journal, endpoint, max_events)
     tables = where.open(flags)
+    if where.explain:
+        job.reading(tables.spark, source).explain("formatted")
+        return OK
     start = partial(job.start, tables.spark, follow=not drain, max_events=max_events)
-    rest = (_source(config, journal, endpoint), checkpoint or f"{tables.root}/_live")
+    rest = (source, checkpoint or f"{tables.root}/_live")
     if where.server(config):
         sent = job.Sent(config, drain=drain)
         _follow(lambda: start(sent, *rest), not drain)
@@ -236,7 +210,7 @@ def replay(
         raise PipelineError("replay what?", hint="give --since and --until, or --client")
     if rate is not None and rate <= 0:
         raise PipelineError(f"a rate is above 0, not {rate}")
-    tables = where.open(flags)
+    tables = where.read(flags)
     asked = job.Asked(since, until, client, again, rate)
     with stand_in(flags.load(), "replay") as handing:
         found = job.plan(tables, list(handing.entries().values()), asked)
@@ -268,7 +242,7 @@ def plan(
     from homing.pipeline.match import as_of
     from homing.push.placement import dump_plan
 
-    tables = where.open(flags)
+    tables = where.read(flags)
     names = job.names(matchers) if matchers else job.matchers_of(tables)
     publications = tables.read("publications")
     subscriptions = as_of(tables.read("subscriptions"), None)
@@ -299,7 +273,7 @@ def compact(
     if keep is not None and keep <= 0:
         raise PipelineError(f"days to keep are above 0, not {keep}")
     cutoff = None if keep is None else datetime.now(UTC) - timedelta(days=keep)
-    tables = where.open(flags)
+    tables = where.read(flags)
     if where.explain:
         job.kept(tables.closed("events"), "events", cutoff).explain("formatted")
         return OK
@@ -326,7 +300,7 @@ def export(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Write a table, whole, into any catalog and format; give its settings with --conf."""
-    tables = where.open(flags)
+    tables = where.read(flags)
     found = tables.read(table).select(*(columns or ("*",)))
     if where.explain:
         found.explain("formatted")
@@ -344,9 +318,14 @@ def report(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Write one self-contained HTML page: audit, throughput, latency, balance, services, filters."""
+    from homing.pipeline import ledger, slo
     from homing.pipeline import report as job
 
-    tables = where.open(flags)
+    tables = where.read(flags)
+    if where.explain:  # of what takes the time
+        ledger.violations(tables).explain("formatted")
+        slo.figures(tables).explain("formatted")
+        return OK
     job.write(tables, out)
     print(out)
     _note(tables, "report", str(out))
@@ -364,17 +343,10 @@ def show(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Print rows of a table."""
-    tables = where.open(flags)
+    tables = where.read(flags)
     derived = table.startswith("slo_") or table == "what_if"
     found = tables.derived(table) if derived else tables.read(table)
     return _show(found.where(condition) if condition else found, where, limit)
-
-
-def _source(config: Config, journal: Path | None, endpoint: str | None) -> dict[str, str]:
-    """The options of the source that the flags mean."""
-    if endpoint is not None:
-        return {"endpoint": endpoint, "token": config.journal.token}
-    return {"path": str(journal or Path(config.node.data))}
 
 
 def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:

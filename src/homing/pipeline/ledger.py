@@ -25,7 +25,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from homing.pipeline.tables import Tables
+from homing.pipeline.tables import Moment, Tables
 
 # Violations named one by one; the rest is counted.
 NAMED = 50
@@ -52,18 +52,11 @@ class Audit(NamedTuple):
 
 
 def run(tables: Tables, terms: Terms = DEFAULT_TERMS) -> Audit:
-    """Audit everything that was ingested."""
+    """Audit everything that was ingested, as of one moment: `ingest` may go on meanwhile."""
+    tables = Moment(tables)
+    found = violations(tables, terms)
     read = {name: tables.read(name) for name in ("requests", "publications", "matches")}
     steps = tables.read("deliveries")
-    found = audit(
-        tables.read("events"),
-        read["requests"],
-        read["publications"],
-        tables.read("matched"),
-        read["matches"],
-        steps,
-        terms,
-    )
     kinds = [frame.select(F.lit(name).alias("step")) for name, frame in read.items()]
     counted = reduce(DataFrame.unionByName, [*kinds, steps.select("step")]).groupBy("step").count()
     totals = dict.fromkeys(read, 0) | {row.step: row["count"] for row in counted.collect()}
@@ -73,6 +66,13 @@ def run(tables: Tables, terms: Terms = DEFAULT_TERMS) -> Audit:
         rows = found.groupBy("problem").count().collect()
         problems = Counter({row.problem: row["count"] for row in rows})
     return Audit(totals, dict(problems), named[:NAMED])
+
+
+def violations(tables: Tables, terms: Terms = DEFAULT_TERMS) -> DataFrame:
+    """One row for every violation in what was ingested."""
+    now = Moment(tables)
+    names = ("events", "requests", "publications", "matched", "matches", "deliveries")
+    return audit(*[now.read(name) for name in names], terms=terms)
 
 
 def audit(
