@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 
 from homing import errors
@@ -59,8 +58,8 @@ _NAMED_HINTS = {
     errno.ENOSPC: "the disk is full",
 }
 
-# A line that names what was raised, in Java or in Python: `java.io.IOException: No space left on device`.
-_RAISED = re.compile(r"(?:Caused by: |: )?[\w.]+(?:Error|Exception): \S")
+# What Py4J says before the error that Java raised, and Java before what caused one.
+_CALLING, _CAUSE = "An error occurred while calling", "Caused by: "
 
 # The extra that brings a package, for the hint of a missing one.
 _EXTRAS = {
@@ -162,10 +161,12 @@ def _line(error: BaseException) -> str:
 
 
 def _told_by_spark(text: str) -> str:
-    """Of a message with a plan or a stack behind it, what was wrong: its first line, or what caused that."""
-    first, *rest = [line.strip() for line in text.strip().splitlines() if line.strip()] or [text]
-    raised = [line for line in rest if _RAISED.match(line)]
-    return f"{first} {raised[-1]}" if raised and first.endswith((":", ".")) else first
+    """Of a message with a plan or stacks of Java behind it: what was wrong, and what caused that in the end."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [text]
+    if lines[0].startswith(_CALLING) and len(lines) > 1:
+        lines = [lines[1].removeprefix(": "), *lines[2:]]
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    return "; ".join([lines[0], *causes[-1:]])
 
 
 def _hint(error: BaseException) -> str:

@@ -21,6 +21,7 @@ Examples:
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -32,7 +33,7 @@ from cyclopts import Parameter
 
 from homing.cli.outcome import FAILED, OK
 from homing.cli.pipeline_flags import HERE, Where
-from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
 from homing.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def match(
     from homing.pipeline import match as job
     from homing.push.filters import parse_filter
 
+    if shards < 1:
+        raise misused(f"--shards is 1 or more, not {shards}")
     alternatives = None if filter is None else parse_filter(filter)  # before Spark starts
     tables = where.read(flags)
     publications = tables.read("publications")
@@ -242,6 +245,7 @@ def plan(
     from homing.pipeline.match import as_of
     from homing.push.placement import dump_plan
 
+    _check_place(out)
     tables = where.read(flags)
     names = job.names(matchers) if matchers else job.matchers_of(tables)
     publications = tables.read("publications")
@@ -321,6 +325,7 @@ def report(
     from homing.pipeline import ledger, slo
     from homing.pipeline import report as job
 
+    _check_place(out)
     tables = where.read(flags)
     if where.explain:  # of what takes the time
         ledger.violations(tables).explain("formatted")
@@ -347,6 +352,12 @@ def show(
     derived = table.startswith("slo_") or table == "what_if"
     found = tables.derived(table) if derived else tables.read(table)
     return _show(found.where(condition) if condition else found, where, limit)
+
+
+def _check_place(out: Path) -> None:
+    """Before minutes of work: whether a file can lie there."""
+    if not out.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(out.parent))
 
 
 def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:

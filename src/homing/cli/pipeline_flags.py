@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from homing.pipeline.tables import Tables
 
 
+# Loggers of PySpark that tell what is wrong with a query; the command tells it too, for people.
+_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
@@ -45,8 +49,8 @@ class Where:
         if remote is None:
             need_java()
         _reckon_in_utc()
-        # What is wrong with a query is told once, by the command.
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        for name in _TWICE:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         spark = connect(master, remote=remote, settings=settings)
         root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
         return Tables(spark, root)
