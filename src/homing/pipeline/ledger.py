@@ -76,7 +76,8 @@ def violations(tables: Tables, terms: Terms = DEFAULT_TERMS) -> DataFrame:
     """One row for every violation in what was ingested."""
     now = Moment(tables)
     names = ("events", "requests", "publications", "matched", "matches", "deliveries")
-    return audit(*[now.read(name) for name in names], terms=terms)
+    events, requests, publications, matched, matches, deliveries = map(now.read, names)
+    return audit(events, requests, publications, matched, matches, deliveries, terms)
 
 
 def audit(

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -78,7 +79,8 @@ def connect(
 
 def _without_stacks(spark: SparkSession) -> None:
     """A stream that fails raises its error; Spark logs it too, and a hundred lines of Java and Python with it."""
-    log4j = spark._jvm.org.apache.logging.log4j
+    jvm: Any = spark._jvm
+    log4j = jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(STREAMS, log4j.Level.OFF)
 
 
