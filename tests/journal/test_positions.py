@@ -166,7 +166,11 @@ def test_a_journal_that_begins_anew_is_another_one(
     offset = advance(tmp_path, {}, None)
     rmtree(tmp_path / "a")
     write_journal(tmp_path / "a", group(2))
-    with pytest.raises(JournalError, match="was made anew: it has no segment 3"):
+    with pytest.raises(JournalError, match="was made anew: its segment 3"):
+        advance(tmp_path, offset, None)
+    rmtree(tmp_path / "a")
+    write_journal(tmp_path / "a", group(2), group(2), group(9), segment_bytes=BLOCKS_AT + 1)
+    with pytest.raises(JournalError, match="was made anew: its segment 3"):
         advance(tmp_path, offset, None)
 
 
@@ -177,3 +181,15 @@ def test_offsets_of_earlier_versions_are_read(tmp_path: Path, write_journal: Wri
     assert advance(tmp_path, earlier, None) == earlier
     log.append(group(1), 0)
     assert numbers(tmp_path, earlier, advance(tmp_path, earlier, None)) == [("a", 3)]
+
+
+def test_a_journal_is_not_read_twice_from_another_directory(
+    tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    write_journal(tmp_path / "data/broker", group(2))
+    offset = advance(tmp_path, {}, None)
+    assert advance(tmp_path, offset, None) == offset
+    with pytest.raises(JournalError, match="was read before, as data/broker"):
+        advance(tmp_path / "data", offset, None)
+    write_journal(tmp_path / "data/matcher", group(2))
+    assert advance(tmp_path, offset, None).keys() == {"data/broker", "data/matcher"}

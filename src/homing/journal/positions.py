@@ -2,10 +2,11 @@
 
 An offset of the stream is a plain dict, as Spark keeps it in its checkpoint:
 
-    {"broker-1": {"segment": 1, "at": 9204, "next": 7}, "matcher-1": {"segment": 500, "at": 91204, "next": 841}}
+    {"broker-1": {"segment": 1, "at": 9204, "next": 7, "salt": 4711}, "matcher-1": {"segment": 500, …}}
 
 by journal (its path below the root): everything before byte `at` of the segment that begins
-with number `segment` has been read, and event `next` comes next (offsets of earlier versions do not say).
+with number `segment` has been read, and event `next` comes next; `salt` is that segment's own (offsets of
+earlier versions do not say these two).
 Positions lie between blocks, and bytes of a segment never change once written, so two offsets always
 enclose the same events.
 """
@@ -19,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from homing.errors import CorruptSegment, JournalError
 from homing.journal.events import decode
-from homing.journal.log import first_of, segment_names
+from homing.journal.log import first_of, segment_name, segment_names
 from homing.journal.reader import (
     OnDamage,
     Segment,
@@ -30,7 +31,7 @@ from homing.journal.reader import (
     segments,
     strict,
 )
-from homing.journal.segment import BLOCKS_AT, walk
+from homing.journal.segment import BLOCKS_AT, read_header, walk
 
 Position: TypeAlias = dict[str, int]
 Offset: TypeAlias = dict[str, Position]
@@ -85,7 +86,7 @@ def advance(
         if until is not None and name not in until:
             continue
         position = offset.get(name) or BEGINNING
-        _check_same(directory, position)
+        _check_same(name, directory, offset)
         target = None if until is None else until[name]
         pieces = _pieces(directory, position, target, on_damage)
         if left is None:
@@ -160,14 +161,34 @@ def _unheard(damage: CorruptSegment) -> None:
     """Whoever reads the range reports it."""
 
 
-def _check_same(directory: Path, position: Position) -> None:
-    """JournalError if a journal ends before what was read of it: then it is another one."""
-    names = segment_names([path.name for path in directory.iterdir()])
-    if names and first_of(names[-1]) < position["segment"]:
-        raise JournalError(
-            f"{directory} was made anew: it has no segment {position['segment']}, which was read before",
-            hint="its numbers begin again: read it into other tables, with another checkpoint",
-        )
+def _check_same(name: str, directory: Path, offset: Offset) -> None:
+    """JournalError if a journal is not the one that was read under this name, or is one that was under another."""
+    position = offset.get(name)
+    if position is not None:
+        names = segment_names([path.name for path in directory.iterdir()])
+        ended = bool(names) and first_of(names[-1]) < position["segment"]
+        if ended or _holds(directory, position) is False:
+            raise JournalError(
+                f"{directory} was made anew: its segment {position['segment']} was another one when it was read",
+                hint="its numbers begin again: read it into other tables, with another checkpoint",
+            )
+        return
+    for other, known in offset.items():
+        if _holds(directory, known):
+            raise JournalError(
+                f"{directory} was read before, as {other}",
+                hint="name the directory that was named then, or all of it is read twice",
+            )
+
+
+def _holds(directory: Path, position: Position) -> bool | None:
+    """Whether a journal has the very segment of a position; None if there is none of its number, or nobody knows."""
+    try:
+        with (directory / segment_name(position["segment"])).open("rb") as file:
+            salt = read_header(file.read(BLOCKS_AT)).salt
+    except (OSError, ValueError):
+        return None
+    return salt == position["salt"] if "salt" in position else None
 
 
 def _gathered(name: str, piece: _Piece, on_damage: OnDamage) -> Iterator[Range]:
@@ -202,7 +223,8 @@ def _without_tails(found: list[Range]) -> list[Range]:
 
 def _behind(piece: _Piece, block: _Block) -> Position:
     following = block.first + block.events
-    return {"segment": int(piece.segment.path.stem), "at": block.end, "next": following}
+    header = piece.segment.header
+    return {"segment": header.first, "at": block.end, "next": following, "salt": header.salt}
 
 
 def _pieces(
