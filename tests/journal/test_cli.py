@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from homing.cli import main
 from homing.journal.events import Event, NodeStarted, RequestAccepted, RequestAnswered
+from homing.journal.log import Log
 from homing.journal.reader import segments
 from homing.journal.segment import BLOCKS_AT
 from tests.journal.conftest import SKEW, MakeLog
@@ -83,6 +85,35 @@ def test_verify_whole_and_damaged(journal: Path, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr()
     assert "2 events in 2 segments: 1 damaged places" in printed.out
     assert f"{path}: checksum of events 1–1 wrong (at byte {BLOCKS_AT})" in printed.err
+
+
+def test_verify_misses_what_is_gone(
+    tmp_path: Path, make_log: MakeLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = make_log(tmp_path, segment_bytes=BLOCKS_AT + 1)
+    for i in range(1, 5):
+        log.append([RequestAccepted(float(i), b"echo", b"c", 64)], SKEW)
+    segments(tmp_path)[0].path.unlink()  # as retention does
+    assert main(["journal", "verify", str(tmp_path)]) == 0
+    os.truncate(segments(tmp_path)[1].path, BLOCKS_AT)
+    assert main(["journal", "verify", str(tmp_path)]) == 65
+    assert "events 3–3 are missing before it" in capsys.readouterr().err
+    segments(tmp_path)[1].path.unlink()
+    assert main(["journal", "verify", str(tmp_path)]) == 65
+    assert "2 events in 2 segments: 1 damaged places" in capsys.readouterr().out
+
+
+def test_numbers_that_a_crash_left_out_are_not_missed(tmp_path: Path, make_log: MakeLog) -> None:
+    log = make_log(tmp_path)
+    log.append([RequestAccepted(1.0, b"echo", b"c", 64)], SKEW)
+    [segment] = segments(tmp_path)
+    with segment.path.open("ab") as file:
+        file.write(b"\xf0HJB" + bytes(500))
+    again = Log(log.disk, b"node0001", wall=lambda: 1.7e9, salt=lambda: 7)
+    assert again.recovered.torn is not None
+    again.append([NodeStarted(2.0, b"broker", b"paris")], SKEW)
+    assert segments(tmp_path)[1].header.first > 2
+    assert main(["journal", "verify", str(tmp_path)]) == 0
 
 
 def test_stats(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:

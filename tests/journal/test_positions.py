@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from homing.errors import CorruptSegment
+from homing.errors import CorruptSegment, JournalError
 from homing.journal import positions
-from homing.journal.events import Event, NodeStopped
+from homing.journal.events import Event, NodeStarted, NodeStopped
 from homing.journal.positions import Offset, advance, between
 from homing.journal.reader import segments
 from homing.journal.segment import BLOCKS_AT
@@ -112,3 +113,83 @@ def test_a_segment_gone_before_it_was_read_is_told(
     monkeypatch.setattr(positions, "journals", lambda _: [tmp_path / "a"])
     assert advance(tmp_path, {}, None, told.append) == {}
     assert "removed before it was read" in told[0].reason
+
+
+def test_events_that_are_gone_between_ranges_are_told(
+    tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    log = write_journal(tmp_path / "a", *[group(2)] * 4, segment_bytes=BLOCKS_AT + 1)
+    start = advance(tmp_path, {}, 2)
+    one, two, *_ = segments(tmp_path / "a")
+    data = bytearray(two.path.read_bytes())
+    data[BLOCKS_AT + 5] ^= 0xFF  # in a block's header: no range has it
+    two.path.write_bytes(data)
+    end = advance(tmp_path, start, None)
+    told: list[CorruptSegment] = []
+    assert [each.first for each in between(tmp_path, start, end, told.append)] == [5, 7]
+    assert [each.reason for each in told] == ["events 3–4 are missing before it"]
+    one.path.unlink()  # all of it was read
+    two.path.unlink()
+    assert [each.first for each in between(tmp_path, start, end, told.append)] == [5, 7]
+    assert len(told) == 2
+    with pytest.raises(CorruptSegment, match="events 3–4"):
+        between(tmp_path, start, end)
+    log.append([NodeStarted(1.0, b"broker")], 0)
+    log.number += 3
+    log.rotate()
+    log.append([NodeStarted(1.0, b"broker")], 0)  # what is left out before it was never whole
+    between(tmp_path, end, advance(tmp_path, end, None), told.append)
+    assert len(told) == 2
+
+
+def test_a_journal_that_is_gone_keeps_nobody_from_the_others(
+    tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    write_journal(tmp_path / "a", group(2))
+    log = write_journal(tmp_path / "b", group(2))
+    half = advance(tmp_path, {}, 2)
+    whole = advance(tmp_path, {}, None)
+    rmtree(tmp_path / "a")
+    log.append(group(1), 0)
+    after = advance(tmp_path, whole, None)
+    assert numbers(tmp_path, whole, after) == [("b", 3)]
+    assert numbers(tmp_path, half, after) == [("b", 1), ("b", 2), ("b", 3)]
+    told: list[CorruptSegment] = []
+    between(tmp_path, {}, after, told.append)
+    assert [each.reason for each in told] == ["removed before it was read"]
+
+
+def test_a_journal_that_begins_anew_is_another_one(
+    tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    write_journal(tmp_path / "a", group(2), group(2), segment_bytes=BLOCKS_AT + 1)
+    offset = advance(tmp_path, {}, None)
+    rmtree(tmp_path / "a")
+    write_journal(tmp_path / "a", group(2))
+    with pytest.raises(JournalError, match="was made anew: its segment 3"):
+        advance(tmp_path, offset, None)
+    rmtree(tmp_path / "a")
+    write_journal(tmp_path / "a", group(2), group(2), group(9), segment_bytes=BLOCKS_AT + 1)
+    with pytest.raises(JournalError, match="was made anew: its segment 3"):
+        advance(tmp_path, offset, None)
+
+
+def test_offsets_of_earlier_versions_are_read(tmp_path: Path, write_journal: WriteJournal) -> None:
+    log = write_journal(tmp_path / "a", group(2))
+    now = advance(tmp_path, {}, None)
+    earlier = {"a": {key: now["a"][key] for key in ("segment", "at")}}
+    assert advance(tmp_path, earlier, None) == earlier
+    log.append(group(1), 0)
+    assert numbers(tmp_path, earlier, advance(tmp_path, earlier, None)) == [("a", 3)]
+
+
+def test_a_journal_is_not_read_twice_from_another_directory(
+    tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    write_journal(tmp_path / "data/broker", group(2))
+    offset = advance(tmp_path, {}, None)
+    assert advance(tmp_path, offset, None) == offset
+    with pytest.raises(JournalError, match="was read before, as data/broker"):
+        advance(tmp_path / "data", offset, None)
+    write_journal(tmp_path / "data/matcher", group(2))
+    assert advance(tmp_path, offset, None).keys() == {"data/broker", "data/matcher"}

@@ -8,6 +8,7 @@ import pytest
 
 from homing.errors import CorruptSegment, JournalError
 from homing.journal.events import Delivered
+from homing.journal.log import recover, segment_name
 from homing.journal.reader import Tail, blocks, journals, read, segments
 from homing.journal.segment import BLOCKS_AT, write_block
 from tests.journal.conftest import SKEW, MakeLog
@@ -119,3 +120,42 @@ def test_finds_the_journals_below_a_directory(tmp_path: Path, make_log: MakeLog)
 def test_an_empty_journal_is_empty(tmp_path: Path) -> None:
     assert list(read(tmp_path)) == []
     assert Tail(tmp_path).poll() == []
+
+
+def test_bytes_that_are_all_there_and_wrong_are_damage_at_the_end_too(
+    tmp_path: Path, make_log: MakeLog
+) -> None:
+    log = make_log(tmp_path)
+    for i in range(1, 4):
+        log.append([event(i)], SKEW)
+    [segment] = segments(tmp_path)
+    spoil(segment.path, segment.path.stat().st_size - 1)
+    told: list[CorruptSegment] = []
+    assert [each.number for each in read(tmp_path, on_damage=told.append)] == [1, 2]
+    assert [each.reason for each in told] == ["checksum of events 3–3 wrong"]
+    tail = Tail(tmp_path, on_damage=told.append)
+    assert [[each.number for each in tail.poll()] for _ in range(3)] == [[1, 2], [], []]
+    assert len(told) == 2  # looked at each time, told once
+
+
+def test_only_files_that_are_named_so_are_segments(tmp_path: Path, make_log: MakeLog) -> None:
+    log = make_log(tmp_path)
+    log.append([event(1)], SKEW)
+    [segment] = segments(tmp_path)
+    for name in ("1.hj", "²³.hj", "copy of 1.hj"):
+        (tmp_path / name).write_bytes(segment.path.read_bytes())
+    (tmp_path / segment_name(500)).mkdir()
+    (tmp_path / segment_name(501)).symlink_to(tmp_path / "nowhere")
+    assert [each.number for each in read(tmp_path)] == [1]
+    assert recover(log.disk).number == 1
+
+
+def test_a_segment_under_another_name_is_told_and_left_out(
+    tmp_path: Path, make_log: MakeLog
+) -> None:
+    make_log(tmp_path).append([event(1), event(2)], SKEW)
+    [segment] = segments(tmp_path)
+    (tmp_path / segment_name(500)).write_bytes(segment.path.read_bytes())
+    told: list[CorruptSegment] = []
+    assert [each.number for each in read(tmp_path, on_damage=told.append)] == [1, 2]
+    assert [each.reason for each in told] == ["its header is that of segment 1"]

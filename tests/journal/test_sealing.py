@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from homing.cli import main
 from homing.errors import CorruptSegment
 from homing.journal import sealing
 from homing.journal.columns import SCHEMA
@@ -72,3 +73,38 @@ def test_a_copy_goes_with_its_segment(journal: Path) -> None:
     assert list(seal_all(journal)) == []
     assert not first.parquet.exists()
     assert len(list(journal.glob("*.parquet"))) >= 1
+
+
+def test_nobody_else_s_files_go(journal: Path) -> None:
+    for name in ("figures.parquet", "1.parquet"):
+        (journal / name).write_text("mine")
+    list(seal_all(journal))
+    assert (journal / "figures.parquet").exists()
+    assert (journal / "1.parquet").exists()
+
+
+def test_what_could_not_be_written_leaves_nothing(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sealing, "batch", full)
+    with pytest.raises(OSError, match="No space"):
+        seal(unsealed(journal)[0])
+    assert list(journal.glob("*.partial")) == []
+
+
+def test_verify_reads_copies_too(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, *_ = seal_all(journal)
+    assert main(["journal", "verify", str(journal)]) == 0
+    data = bytearray(first.read_bytes())
+    data[len(data) // 5] ^= 0x10
+    first.write_bytes(data)
+    second.write_bytes(second.read_bytes()[:-5])
+    assert main(["journal", "verify", str(journal)]) == 65
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(": this copy of a segment cannot be read")[0] for line in told] == [
+        f"homing: {first}",
+        f"homing: {second}",
+    ]

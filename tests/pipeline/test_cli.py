@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -71,6 +74,95 @@ def test_jobs_from_the_command_line(
     assert runs.keys() == {"ingest", "ledger", "slo", "match", "compact", "plan"}
     assert (runs["ledger"].result, runs["ledger"].well) == ("2 lost", False)
     assert runs["match"].well
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["ingest", "--journal", "nowhere"], 66, "there is no journal here: nowhere"),
+        (["live", "--journal", "nowhere"], 66, "there is no journal here: nowhere"),
+        (["ingest", "--max-events", "0"], 64, "--max-events is above 0, not 0"),
+        (["match", "--shards", "0"], 64, "--shards is 1 or more, not 0"),
+        (["report", "--out", "no/where.html"], 66, "there is no such directory: no"),
+        (["ledger", "--conf", "spark.ui.enabled"], 64, "--conf is key=value"),
+    ],
+)
+def test_mistakes_are_told_before_spark_starts(
+    words: list[str],
+    code: int,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("homing.pipeline.session.connect", None)
+    assert main(["pipeline", *words]) == code
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("job", [["ledger"], ["slo"], ["report"], ["show", "requests"]])
+def test_of_tables_that_are_not_there_nothing_is_said(
+    job: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An audit of a place where nobody ingested used to find everything in order."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["pipeline", *job, "--tables", "nowhere", "--master", "local[2]"]) == 66
+    assert (
+        "no tables are here yet, `homing pipeline ingest` makes them: nowhere"
+        in capsys.readouterr().err
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose clock is on the wall of another zone."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("spark", "far_east")
+def test_times_plans_and_conditions(
+    tmp_path: Path, write_journal: WriteJournal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a directory whose name Spark would take for a pattern."""
+    journal, tables = tmp_path / "journal", str(tmp_path / "tables [of] {a*}")
+    lost = RequestAccepted(10.0, b"echo", b"late-one", 1)
+    write_journal(journal / "broker", [lost, NodeStopped(500.0)])
+
+    def pipeline(*words: str) -> tuple[int, str, str]:
+        code = main(["pipeline", *words, "--tables", tables, "--master", "local[2]"])
+        return (code, *capsys.readouterr())
+
+    assert pipeline("ingest", "--journal", str(journal), "--explain")[1].startswith("==")
+    assert not Path(tables).exists()
+    assert pipeline("ingest", "--journal", str(journal))[0] == 0
+    moment = datetime.fromtimestamp(SKEW / 1e6 + 10.0, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    assert moment in pipeline("show", "events")[1]
+    code, printed, _ = pipeline("ledger")
+    assert code == 1
+    assert f"late-one at {moment}Z" in printed
+    code, printed, _ = pipeline("ledger", "--explain")
+    assert code == 0
+    assert "Physical Plan" in printed
+    assert pipeline("slo", "--explain")[0] == 0
+    assert not Path(tables, "slo_minutes").exists()
+    for condition in ("bogus = 1", "(("):
+        code, _, told = pipeline("show", "requests", "--where", condition)
+        assert code == 1
+        assert told.count("\n") == 1
+        assert "bug" not in told
+    for _ in range(3):  # what was compacted is removed two times later
+        assert pipeline("compact")[0] == 0
+    assert "late-one" in pipeline("ledger")[1]
 
 
 def test_a_broken_filter_is_told_before_spark_starts(

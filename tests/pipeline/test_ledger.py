@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from homing.journal.events import (
     Acknowledged,
@@ -19,11 +23,14 @@ from homing.journal.events import (
     RequestAccepted,
     RequestAnswered,
     RequestRefused,
+    RequestRequeued,
 )
-from homing.pipeline.ledger import DEFAULT_TERMS, Terms, audit
+from homing.pipeline.ingest import write_batch
+from homing.pipeline.ledger import DEFAULT_TERMS, Terms, audit, run
 from homing.pipeline.publications import deliveries, matched, matches, publications
 from homing.pipeline.requests import requests
-from tests.pipeline.conftest import ToFrame
+from homing.pipeline.tables import Tables
+from tests.pipeline.conftest import SKEW, ToFrame
 
 PLACE = b"connect1"
 ALICE, BOB, CAROL = b"a" * 12, b"b" * 12, b"c" * 12
@@ -134,3 +141,55 @@ def test_the_connector_that_was_told_last_owes_the_record(frame: ToFrame) -> Non
     )
     told = [frame(NodeStopped(1100.0), node=former), frame(NodeStopped(400.0), node=now)]
     assert problems(matcher.unionByName(told[0]).unionByName(told[1])) == set()
+
+
+def test_what_began_before_the_record_is_not_judged(frame: ToFrame) -> None:
+    """Retention cuts through what is under way: its beginning is gone, its end is kept."""
+    broker: list[Event] = [
+        RequestAccepted(1.0, b"echo", b"c", 1),  # 1
+        RequestAccepted(2.0, b"echo", b"c", 1),  # 2
+        NodeStopped(3.0),
+        RequestAnswered(4.0, 1, b"w", 1),
+        RequestRequeued(4.0, 2, b"w"),
+        NodeStarted(5.0, b"broker"),
+        RequestAnswered(6.0, 99, b"w", 1),  # of nobody that is after the cut
+    ]
+    matcher: list[Event] = [*published(1, 1.0, ALICE), *published(2, 2.0, ALICE, BOB)]
+    matcher += [*published(3, 700.0, BOB), NodeStopped(2000.0)]
+    connector: list[Event] = [
+        Delivered(1.5, key(1), ALICE),
+        Delivered(1.6, key(2), ALICE),  # by its clock before what it is a delivery of
+        Delivered(2.6, key(2), BOB),
+        Redelivered(900.0, key(1), ALICE),
+        Acknowledged(900.0, key(1), ALICE),
+        Delivered(950.0, key(9), ALICE),  # of nothing, and late enough to be told
+        NodeStopped(2000.0),
+    ]
+    whole = frame(*broker).unionByName(frame(*matcher, node=b"matcher1"))
+    whole = whole.unionByName(frame(*connector, node=PLACE))
+    lost = ("lost", key(3).hex(), BOB.hex())
+    orphans = {("orphaned", "99", None), ("orphaned", key(9).hex(), ALICE.hex())}
+    assert problems(whole) == {("lost", "2", "c"), lost, *orphans}
+    begins = F.timestamp_micros(F.lit(SKEW + 2_000_000))
+    brokers = F.col("node") == b"node0001".hex()
+    cut = whole.where(F.when(brokers, F.col("number") > 2).otherwise(F.col("at") >= begins))
+    assert problems(cut) == {lost, *orphans}
+
+
+def test_an_audit_is_of_one_moment(
+    spark: SparkSession, frame: ToFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that comes while tables are read, one after the other, counts in all of them or in none."""
+    tables = Tables(spark, str(tmp_path))
+    write_batch(tables, frame(*published(1, 1.0, ALICE), Delivered(2.0, key(1), ALICE)), 0)
+    late = frame(*published(2, 3.0, ALICE), Delivered(4.0, key(2), ALICE))
+    read = Tables.read
+
+    def meanwhile(self: Tables, name: str) -> DataFrame:
+        if name == "deliveries" and len(tables.markers()) == 1:
+            write_batch(tables, late, 1)
+        return read(self, name)
+
+    monkeypatch.setattr(Tables, "read", meanwhile)
+    assert run(tables).problems == {}
+    assert len(tables.markers()) == 2

@@ -95,11 +95,11 @@ select s.client, s.connector, s.name, s.fields, s."at" as valid_from,
 from told s left join ends e on e.node = s.node and e.number = s.number where s.kind = 'SubscriptionSet'
 """
 SESSIONS = """
-with told as (select * from events where kind in ('SessionOpened', 'SessionClosed')),
+with told as (select * from events where kind in ('SessionOpened', 'SessionClosed', 'NodeStarted')),
 after as (select s.node, s.number, min_by(o, o.number) as o from told s join told o
-  on o.node = s.node and o.client = s.client and o.number > s.number group by all)
+  on o.node = s.node and (o.client = s.client or o.kind = 'NodeStarted') and o.number > s.number group by all)
 select s.client, s.node, s."at" as opened_at, case when a.o is not null then greatest(s."at", a.o."at") end as closed_at,
-  a.o.code as reason, (s.extra::json ->> 'durable')::boolean as durable, s.number, a.o is null as open
+  if(a.o.kind = 'NodeStarted', 'restarted', a.o.code) as reason, (s.extra::json ->> 'durable')::boolean as durable, s.number, a.o is null as open
 from told s left join after a on a.node = s.node and a.number = s.number where s.kind = 'SessionOpened'
 """
 TABLES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from homing.errors import CorruptSegment
 from homing.journal.columns import SCHEMA
 from homing.journal.positions import Range, between
 from homing.journal.sealing import seal_all
-from homing.pipeline import source
+from homing.pipeline import reading, source
 from homing.pipeline.asked import Asked, parse
-from homing.pipeline.pieces import writing
+from homing.pipeline.pieces import _events, writing
 from homing.pipeline.reading import coded, read_range, repeating, whole_copy
 from homing.pipeline.schema import EVENTS, RANGES
 from tests.pipeline.conftest import WriteJournal
@@ -62,6 +64,42 @@ def test_a_part_of_a_segment_is_not(journal: Path) -> None:
     assert whole_copy(asked, half[0]) is None
     for options in ({"kinds": "RequestAnswered"}, {"since": "1"}, {"until": "1"}):
         assert whole_copy(parse({"path": str(journal), **options}, EVENTS), piece) is None
+
+
+def test_a_damaged_copy_gives_what_its_segment_gives(journal: Path, tmp_path: Path) -> None:
+    """Wherever it is hit; behind the pages only where that makes it no Parquet at all."""
+    asked = parse({"path": str(journal)}, EVENTS)
+    piece = ranges(asked)[0]
+    copy = whole_copy(asked, piece)
+    assert copy is not None
+    good, right = copy.read_bytes(), read(asked, piece)
+    pages = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+    told: list[CorruptSegment] = []
+    asked.on_damage = told.append  # type: ignore[method-assign]
+    for at in [*range(0, pages, max(1, pages // 150)), len(good) - 1]:
+        copy.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        assert read(asked, piece).equals(right)
+        written = _events(asked, piece, tmp_path / "some.parquet")(SCHEMA.names)
+        assert written.to_pylist() == right.to_pylist()
+        assert pq.read_table(tmp_path / "some.parquet").equals(right)
+    copy.write_bytes(b"")
+    assert read(asked, piece).equals(right)
+    assert {each.path for each in told} == {str(copy)}
+
+
+def test_a_copy_that_fails_midway_is_named(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that were given cannot be taken back, and nobody knows which they were."""
+    asked = parse({"path": str(journal)}, EVENTS)
+    piece = ranges(asked)[0]
+    first = read(asked, piece).to_batches()[0]
+
+    def broken(*_: object) -> Iterator[pa.RecordBatch]:
+        yield first
+        raise pa.ArrowInvalid("torn")
+
+    monkeypatch.setattr(reading, "_from_parquet", broken)
+    with pytest.raises(CorruptSegment, match=r"parquet: this copy .* \(torn\); remove it"):
+        read(asked, piece)
 
 
 def test_a_copy_that_lacks_a_column_is_written_anew(journal: Path, tmp_path: Path) -> None:

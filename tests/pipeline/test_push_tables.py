@@ -10,6 +10,7 @@ from homing.journal.events import (
     Delivered,
     Dropped,
     Event,
+    NodeStarted,
     PublicationAccepted,
     PublicationMatched,
     Redelivered,
@@ -122,6 +123,32 @@ def test_sessions(frame: ToFrame) -> None:
         (B, None, False, False, True),
         (A, None, True, True, True),
     ]
+
+
+def test_a_connector_that_begins_anew_holds_no_session_of_before(frame: ToFrame) -> None:
+    events: list[Event] = [
+        NodeStarted(0.0, b"connector"),
+        SessionOpened(1.0, ALICE, True),
+        SessionOpened(2.0, BOB),
+        SessionClosed(3.0, ALICE, b"keepalive"),
+        NodeStarted(4.0, b"connector"),
+        SessionOpened(5.0, ALICE, True),
+        NodeStarted(6.0, b"connector"),
+    ]
+    whole = intervals.sessions(frame(*events)).orderBy("opened_at").collect()
+    assert [(row.client, row.reason, row.open) for row in whole] == [
+        (A, "keepalive", False),
+        (B, "restarted", False),
+        (A, "restarted", False),
+    ]
+    assert [(row.closed_at - row.opened_at).total_seconds() for row in whole] == [2.0, 2.0, 1.0]
+    begun = frame(*events[:3])
+    state = intervals.still_open(begun, intervals.sessions(begun))
+    later = frame(*events).where("number > 3")
+    found = intervals.sessions(state.unionByName(later)).orderBy("opened_at").collect()
+    assert found == whole
+    other = frame(NodeStarted(9.0, b"connector"), node=b"node0002")
+    assert intervals.sessions(state.unionByName(other)).where("not open").count() == 0
 
 
 def test_a_clock_that_is_set_back_leaves_nothing_open(frame: ToFrame) -> None:

@@ -108,3 +108,17 @@ def test_an_error_in_the_process_of_a_connect_server_is_told_by_its_own_name() -
     )
     with pytest.raises(PipelineError, match=r"^OSError: the disk is full$"):
         finish(starts, nothing)
+
+
+def test_of_several_errors_in_a_process_ours_is_told() -> None:
+    """The one that caused it comes before it, and what Spark stumbles over then behind."""
+    trace = (
+        "ConnectionRefusedError: [Errno 111] Connection refused\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        "homing.errors.PipelineError: no journal server answers at h:1: refused\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "UnboundLocalError: cannot access local variable 'reader'\n"
+    )
+    starts = Starts(RuntimeError(f"[FAILED] {TRACEBACK}\n{trace}\tat org."))
+    with pytest.raises(PipelineError, match=r"^no journal server answers at h:1: refused$"):
+        finish(starts, nothing)

@@ -15,7 +15,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from homing import sync
-from homing.errors import Malformed, PipelineError, SubscriptionError
+from homing.errors import HomingError, Malformed, PipelineError, SubscriptionError
 from homing.pipeline.sink import Pace, check_schema, made_id, parse_target, publications
 from homing.testing import Fabric, ManualClock, fabric
 from homing.wire.pushed import Push
@@ -46,6 +46,16 @@ def test_rows_as_publications() -> None:
         list(publications(pa.record_batch({"id": ["xyz"], "n": [1]})))
     with pytest.raises(SubscriptionError):
         list(publications(pa.record_batch({"n": [float("nan")]})))
+
+
+def test_rows_that_are_no_publications_may_be_passed_over() -> None:
+    rows = [(None, float("nan")), ("zz", 1.0), (None, 2.0), (None, float("inf"))]
+    batch = pa.RecordBatch.from_pylist([{"id": name, "n": number} for name, number in rows])
+    with pytest.raises(SubscriptionError):
+        list(publications(batch))
+    told: list[HomingError] = []
+    assert [one.attributes for one in publications(batch, told.append)] == [{"n": 2.0}]
+    assert [type(each) for each in told] == [SubscriptionError, Malformed, SubscriptionError]
 
 
 def test_columns_that_cannot_be_published_are_named(spark: SparkSession) -> None:

@@ -108,6 +108,10 @@ def verify(where: Where = None, /, *, flags: ConfigFlags = NO_FLAGS) -> int:
     for directory in _journals(where, flags):
         told: list[CorruptSegment] = []
         found = report.stats(directory, told.append)
+        if any(directory.glob("*.parquet")):
+            from homing.journal.sealing import check_copies
+
+            check_copies(directory, told.append)
         verdict = "whole" if not told else f"{len(told)} damaged places"
         print(f"{directory}: {found.events:,} events in {found.segments} segments: {verdict}")
         for each in told:

@@ -59,6 +59,9 @@ _NAMED_HINTS = {
     errno.ENOSPC: "the disk is full",
 }
 
+# What Py4J says before the error that Java raised, and Java before what caused one.
+_CALLING, _CAUSE = "An error occurred while calling", "Caused by: "
+
 
 def say(message: str, hint: str = "") -> None:
     """`homing: what happened` on stderr, and below it what to do."""
@@ -98,8 +101,15 @@ def report(error: BaseException, *, debug: bool) -> int:
 
 
 def _exit_code_of(error: BaseException) -> int:
+    if _is_spark_s(error):
+        return FAILED
     taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
     return UNAVAILABLE if taken else exit_code(type(error))
+
+
+def _is_spark_s(error: BaseException) -> bool:
+    """Whether Spark raised it: a condition that it does not understand, a disk that is full."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def exit_code(kind: type[BaseException]) -> int:
@@ -133,7 +143,18 @@ def _line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{where}"
+    if _is_spark_s(error):
+        return _told_by_spark(str(error))
     return str(error)
+
+
+def _told_by_spark(text: str) -> str:
+    """Of a message with a plan or stacks of Java behind it: what was wrong, and what caused that in the end."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [text]
+    if lines[0].startswith(_CALLING) and len(lines) > 1:
+        lines = [lines[1].removeprefix(": "), *lines[2:]]
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    return "; ".join([lines[0], *causes[-1:]])
 
 
 def _hint(error: BaseException) -> str:

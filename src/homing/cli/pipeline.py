@@ -22,9 +22,9 @@ Examples:
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -34,14 +34,13 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from homing.cli.outcome import FAILED, OK
+from homing.cli.pipeline_flags import HERE, Where, busy
 from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming.query import StreamingQuery
-    from rich.status import Status
 
-    from homing.config import Config
     from homing.pipeline.tables import Tables
 
 app = verb("pipeline", __doc__)
@@ -49,47 +48,9 @@ app = verb("pipeline", __doc__)
 POLL_SECONDS = 0.5
 _STARTED = time.monotonic()  # the verb's module is loaded when the command begins
 
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Where:
-    """The flags that every job has."""
-
-    master: Annotated[str | None, Parameter(help="Spark master: local[2], spark://…, yarn")] = None
-    remote: Annotated[str | None, Parameter(help="Spark Connect server, sc://host")] = None
-    tables: Annotated[str | None, Parameter(help="where the tables are")] = None
-    conf: Annotated[
-        tuple[str, ...], Parameter(help="any setting of Spark: key=value", show_default=False)
-    ] = ()
-
-    def open(self, flags: ConfigFlags) -> Tables:
-        """A Spark session and the tables in it."""
-        from homing.cli.checkup import need_java
-        from homing.pipeline.session import connect
-        from homing.pipeline.tables import Tables
-
-        config = flags.load({"pipeline.master": self.master})
-        master, remote = config.pipeline.master, self.server(config)
-        if remote is None:
-            need_java()
-        settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
-        settings |= dict(each.partition("=")[::2] for each in self.conf)
-        with _busy("starting Spark"):
-            spark = connect(master, remote=remote, settings=settings)
-        root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
-        return Tables(spark, root)
-
-    def server(self, config: Config) -> str | None:
-        """The Spark Connect server that is meant, if one is."""
-        master = self.master or config.pipeline.master
-        return self.remote or (master if master.startswith("sc://") else None)
-
-
-HERE = Where()
 MaxEvents = Annotated[
     int, Parameter(help="about so many events in a batch", validator=Number(gte=1))
 ]
-Explain = Annotated[bool, Parameter(help="print Spark's plan instead of running")]
 
 
 @app.command
@@ -105,8 +66,11 @@ def ingest(
     """Read the journals into tables, from where the last run stopped."""
     from homing.pipeline import ingest as job
 
-    source = _source(flags.load(), journal, endpoint)
+    source = where.source(flags.load(), journal, endpoint)
     tables = where.open(flags)
+    if where.explain:
+        job.reading(tables, source).explain("formatted")
+        return OK
     _follow(lambda: job.start(tables, source, follow=follow, max_events=max_events), follow)
     markers = tables.markers()
     total = sum(marker.events for marker in markers)
@@ -125,19 +89,18 @@ def ledger(
     late: Annotated[
         float, Parameter(help="seconds after which a delivery is late", validator=Number(gte=0))
     ] = 60.0,
-    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Audit every request and publication; exit code 1, and their names, if any is off."""
     from homing.pipeline import ledger as job
 
-    tables = where.open(flags)
+    tables = where.read(flags)
     terms = job.Terms(grace, late)
-    if explain:
-        job.audit(**job.frames(tables), terms=terms).explain("formatted")
+    if where.explain:
+        job.violations(tables, terms).explain("formatted")
         return OK
-    with _busy("auditing"):
+    with busy("auditing"):
         found = job.run(tables, terms)
     print(
         "accounted for: " + ", ".join(f"{count:,} {name}" for name, count in found.totals.items())
@@ -154,18 +117,20 @@ def ledger(
 
 
 @app.command
-def slo(*, explain: Explain = False, where: Where = HERE, flags: ConfigFlags = NO_FLAGS) -> int:
+def slo(*, where: Where = HERE, flags: ConfigFlags = NO_FLAGS) -> int:
     """Rates, errors, percentiles and saturation per service and minute, into slo_minutes."""
     from homing.pipeline import slo as job
 
-    tables = where.open(flags)
-    with _busy("counting minutes"):
+    tables = where.read(flags)
+    if where.explain:
+        job.figures(tables).explain("formatted")
+        return OK
+    with busy("counting minutes"):
         found = job.run(tables).orderBy("service", "minute")
-        if not explain:
-            odd = found.where("odd_rate or odd_latency or odd_errors").count()
-            _note(tables, "slo", f"{found.count():,} minutes of services, {odd:,} unusual")
+        odd = found.where("odd_rate or odd_latency or odd_errors").count()
+        _note(tables, "slo", f"{found.count():,} minutes of services, {odd:,} unusual")
     columns = ("service", "minute", "requests", "errors", "p50_us", "p99_us", "in_flight")
-    return _show(found.select(*columns, "odd_rate", "odd_latency", "odd_errors"), explain, 50)
+    return _show(found.select(*columns, "odd_rate", "odd_latency", "odd_errors"), where, 50)
 
 
 @app.command
@@ -176,7 +141,6 @@ def match(
     shards: Annotated[
         int, Parameter(help="parts of a set too large for one executor", validator=Number(gte=1))
     ] = 1,
-    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -185,17 +149,17 @@ def match(
     from homing.push.filters import parse_filter
 
     alternatives = None if filter is None else parse_filter(filter)  # before Spark starts
-    tables = where.open(flags)
+    tables = where.read(flags)
     publications = tables.read("publications")
     if alternatives is None:
         subscriptions = job.as_of(tables.read("subscriptions"), as_of)
     else:
         subscriptions = job.what_if(tables.spark, alternatives)
     found = job.match(publications, subscriptions, shards)
-    if explain:
+    if where.explain:
         found.explain("formatted")
         return OK
-    with _busy("matching"):
+    with busy("matching"):
         tables.replace(found, "what_if")
         pairs = tables.derived("what_if")
         told = f"{pairs.count():,} matches of {publications.count():,} publications"
@@ -220,9 +184,13 @@ def live(
     from homing.pipeline.handing import READY_SECONDS, stand_in
 
     config = flags.load()
+    source = where.source(config, journal, endpoint)
     tables = where.open(flags)
+    if where.explain:
+        job.reading(tables.spark, source).explain("formatted")
+        return OK
     start = partial(job.start, tables.spark, follow=not drain, max_events=max_events)
-    rest = (_source(config, journal, endpoint), checkpoint or f"{tables.root}/_live")
+    rest = (source, checkpoint or f"{tables.root}/_live")
     if where.server(config):
         sent = job.Sent(config, drain=drain)
         _follow(lambda: start(sent, *rest), not drain)
@@ -246,7 +214,6 @@ def replay(
     rate: Annotated[
         float | None, Parameter(help="publications a second", validator=Number(gt=0))
     ] = None,
-    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -259,14 +226,14 @@ def replay(
         client = parse_id(client).hex()
     elif since is None and until is None:
         raise misused("say what to send again: --since and --until, or --client")
-    tables = where.open(flags)
+    tables = where.read(flags)
     asked = job.Asked(since, until, client, again, rate)
     with stand_in(flags.load(), "replay") as handing:
         found = job.plan(tables, list(handing.entries().values()), asked)
-        if explain:
+        if where.explain:
             found.explain("formatted")
             return OK
-        with _busy("sending again"):
+        with busy("sending again"):
             done = job.run(found, handing, asked)
     told = f"{done.publications:,} publications to {done.deliveries:,} clients in all"
     print(told)
@@ -284,7 +251,6 @@ def plan(
     epoch: Annotated[
         int | None, Parameter(help="the plan's number; matchers take the highest")
     ] = None,
-    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -293,17 +259,18 @@ def plan(
     from homing.pipeline.match import as_of
     from homing.push.placement import dump_plan
 
-    tables = where.open(flags)
+    _check_place(out)
+    tables = where.read(flags)
     names = job.names(matchers) if matchers else job.matchers_of(tables)
     publications = tables.read("publications")
     subscriptions = as_of(tables.read("subscriptions"), None)
-    with _busy("planning"):
+    with busy("planning"):
         made, forecast = job.make(epoch or int(time.time()), names, publications, subscriptions)
     found = job.tiles(publications, subscriptions, made)
-    if explain:
+    if where.explain:
         found.explain("formatted")
         return OK
-    with _busy("laying everything onto the plan"):
+    with busy("laying everything onto the plan"):
         measured = job.balance(made, names, found, subscriptions.count(), publications.count())
     out.write_bytes(dump_plan(made))
     print(f"{out}: epoch {made.epoch}, {len(made.trees)} trees, {measured.tiles} tiles")
@@ -319,7 +286,6 @@ def compact(
     keep: Annotated[
         float | None, Parameter(help="days of history; the rest goes", validator=Number(gt=0))
     ] = None,
-    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
@@ -327,11 +293,11 @@ def compact(
     from homing.pipeline import compact as job
 
     cutoff = None if keep is None else datetime.now(UTC) - timedelta(days=keep)
-    tables = where.open(flags)
-    if explain:
+    tables = where.read(flags)
+    if where.explain:
         job.kept(tables.closed("events"), "events", cutoff).explain("formatted")
         return OK
-    with _busy("rewriting tables"):
+    with busy("rewriting tables"):
         found = job.run(tables, cutoff)
     rows = sum(each.rows for each in found)
     for each in found:
@@ -351,17 +317,16 @@ def export(
     to: Annotated[str, Parameter(help="a table of a catalog that this Spark knows")],
     using: Annotated[str, Parameter(help="its format: parquet, orc, delta, iceberg…")] = "parquet",
     columns: Annotated[tuple[str, ...], Parameter(help="only these")] = (),
-    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Write a table, whole, into any catalog and format; give its settings with --conf."""
-    tables = where.open(flags)
+    tables = where.read(flags)
     found = tables.read(table).select(*(columns or ("*",)))
-    if explain:
+    if where.explain:
         found.explain("formatted")
         return OK
-    with _busy("writing"):
+    with busy("writing"):
         found.write.format(using).mode("overwrite").saveAsTable(to)
         rows = tables.spark.table(to).count()
     print(f"{rows:,} rows in {to}")
@@ -376,10 +341,16 @@ def report(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Write one self-contained HTML page: audit, throughput, latency, balance, services, filters."""
+    from homing.pipeline import ledger, slo
     from homing.pipeline import report as job
 
-    tables = where.open(flags)
-    with _busy("drawing the report"):
+    _check_place(out)
+    tables = where.read(flags)
+    if where.explain:  # of what takes the time
+        ledger.violations(tables).explain("formatted")
+        slo.figures(tables).explain("formatted")
+        return OK
+    with busy("drawing the report"):
         job.write(tables, out)
     print(out)
     _note(tables, "report", str(out))
@@ -393,22 +364,20 @@ def show(
     *,
     condition: Annotated[str | None, Parameter(name="--where", help="a condition in SQL")] = None,
     limit: Annotated[int, Parameter(help="so many rows", validator=Number(gte=0))] = 20,
-    explain: Explain = False,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Print rows of a table."""
-    tables = where.open(flags)
+    tables = where.read(flags)
     derived = table.startswith("slo_") or table == "what_if"
     found = tables.derived(table) if derived else tables.read(table)
-    return _show(found.where(condition) if condition else found, explain, limit)
+    return _show(found.where(condition) if condition else found, where, limit)
 
 
-def _source(config: Config, journal: Path | None, endpoint: str | None) -> dict[str, str]:
-    """The options of the source that the flags mean."""
-    if endpoint is not None:
-        return {"endpoint": endpoint, "token": config.journal.token}
-    return {"path": str(journal or Path(config.node.data))}
+def _check_place(out: Path) -> None:
+    """Before minutes of work: whether a file can lie there."""
+    if not out.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(out.parent))
 
 
 def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:
@@ -418,21 +387,14 @@ def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:
     note_run(tables.root, Run(job, time.time(), time.monotonic() - _STARTED, result, well))
 
 
-def _show(found: DataFrame, explain: bool, limit: int) -> int:
-    if explain:
+def _show(found: DataFrame, where: Where, limit: int) -> int:
+    if where.explain:
         found.explain("formatted")
         return OK
-    with _busy("reading"):
+    with busy("reading"):
         rows = found.limit(limit).collect()
     _print(found.columns, rows)
     return OK
-
-
-def _busy(what: str) -> Status:
-    """A sign of life on a terminal, while Spark says nothing for seconds."""
-    from rich.console import Console
-
-    return Console(stderr=True).status(f"{what}…")
 
 
 def _print(columns: list[str], rows: list[Row]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -32,6 +33,7 @@ from homing.journal.segment import (
 _log = logging.getLogger(__name__)
 
 SUFFIX = ".hj"
+_SEGMENT = re.compile(r"[0-9]{20}\.hj")  # nothing else: `1.hj`, somebody's copy, would sort last
 COPY_SUFFIX = ".parquet"  # the same in columns (homing.journal.sealing): it goes with its segment
 # [kind, at] alone. What is cut off may have been read by someone, so its numbers are not given
 # out again: the next one is beyond any that can have been in there.
@@ -72,9 +74,7 @@ def first_of(name: str) -> int:
 
 def segment_names(names: Sequence[str]) -> list[str]:
     """Those of a directory's files that are segments, oldest first."""
-    return sorted(
-        name for name in names if name.endswith(SUFFIX) and name[: -len(SUFFIX)].isdigit()
-    )
+    return sorted(name for name in names if _SEGMENT.fullmatch(name))
 
 
 def recover(disk: Disk) -> Recovery:

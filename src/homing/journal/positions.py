@@ -2,11 +2,13 @@
 
 An offset of the stream is a plain dict, as Spark keeps it in its checkpoint:
 
-    {"broker-1": {"segment": 1, "at": 8192}, "matcher-1": {"segment": 500, "at": 91204}}
+    {"broker-1": {"segment": 1, "at": 9204, "next": 7, "salt": 4711}, "matcher-1": {"segment": 500, …}}
 
 by journal (its path below the root): everything before byte `at` of the segment that begins
-with number `segment` has been read. Positions lie between blocks, and bytes of a segment
-never change once written, so two offsets always enclose the same events.
+with number `segment` has been read, and event `next` comes next; `salt` is that segment's own (offsets of
+earlier versions do not say these two).
+Positions lie between blocks, and bytes of a segment never change once written, so two offsets always
+enclose the same events.
 """
 
 from __future__ import annotations
@@ -16,13 +18,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from homing.errors import CorruptSegment
-from homing.journal.reader import OnDamage, Segment, journals, segments, strict
-from homing.journal.segment import BLOCKS_AT, walk
+from homing.errors import CorruptSegment, JournalError
+from homing.journal.events import decode
+from homing.journal.log import first_of, segment_name, segment_names
+from homing.journal.reader import (
+    OnDamage,
+    Segment,
+    begins_run,
+    blocks,
+    journals,
+    missing,
+    segments,
+    strict,
+)
+from homing.journal.segment import BLOCKS_AT, read_header, walk
 
 Position: TypeAlias = dict[str, int]
 Offset: TypeAlias = dict[str, Position]
 
+BEGINNING: Position = {"segment": 0, "at": BLOCKS_AT}
 # What one task reads: large enough to pay for a Python worker, small enough that a 64 MiB
 # segment keeps several cores busy.
 RANGE_BYTES = 8 << 20
@@ -71,7 +85,8 @@ def advance(
         name = str(directory.relative_to(root))
         if until is not None and name not in until:
             continue
-        position = offset.get(name) or {"segment": 0, "at": BLOCKS_AT}
+        position = offset.get(name) or BEGINNING
+        _check_same(name, directory, offset)
         target = None if until is None else until[name]
         pieces = _pieces(directory, position, target, on_damage)
         if left is None:
@@ -108,10 +123,72 @@ def between(root: Path, start: Offset, end: Offset, on_damage: OnDamage = strict
     """The ranges to read, gathered to about RANGE_BYTES each, half as much again at most."""
     found: list[Range] = []
     for name, until in end.items():
-        position = start.get(name) or {"segment": 0, "at": BLOCKS_AT}
+        position = start.get(name) or BEGINNING
+        if position == until:
+            continue  # its node may be gone, and its journal with it
+        if not (root / name).is_dir():
+            on_damage(
+                CorruptSegment(str(root / name), position["at"], "removed before it was read")
+            )
+            continue
         for piece in _pieces(root / name, position, until, on_damage):
             found += _gathered(name, piece, on_damage)
-    return _without_tails(found)
+    found = _without_tails(found)
+    _tell_missing(found, start, on_damage)
+    return found
+
+
+def _tell_missing(found: list[Range], start: Offset, on_damage: OnDamage) -> None:
+    """Of events between ranges: their segment is gone, or their block's header is broken."""
+    following = {name: position["next"] for name, position in start.items() if "next" in position}
+    for each in found:
+        due = following.get(each.journal, each.first)
+        if each.first > due and not _begins_run(each):
+            on_damage(missing(Path(each.path), each.start, due, each.first))
+        following[each.journal] = each.last + 1
+
+
+def _begins_run(found: Range) -> bool:
+    path = Path(found.path)
+    for segment in segments(path.parent, _unheard, int(path.stem)):
+        if segment.path == path:
+            block = next(blocks(segment, _unheard, found.start, found.end), None)
+            return block is not None and begins_run(decode(block.body))
+    return False
+
+
+def _unheard(damage: CorruptSegment) -> None:
+    """Whoever reads the range reports it."""
+
+
+def _check_same(name: str, directory: Path, offset: Offset) -> None:
+    """JournalError if a journal is not the one that was read under this name, or is one that was under another."""
+    position = offset.get(name)
+    if position is not None:
+        names = segment_names([path.name for path in directory.iterdir()])
+        ended = bool(names) and first_of(names[-1]) < position["segment"]
+        if ended or _holds(directory, position) is False:
+            raise JournalError(
+                f"{directory} was made anew: its segment {position['segment']} was another one when it was read",
+                hint="its numbers begin again: read it into other tables, with another checkpoint",
+            )
+        return
+    for other, known in offset.items():
+        if _holds(directory, known):
+            raise JournalError(
+                f"{directory} was read before, as {other}",
+                hint="name the directory that was named then, or all of it is read twice",
+            )
+
+
+def _holds(directory: Path, position: Position) -> bool | None:
+    """Whether a journal has the very segment of a position; None if there is none of its number, or nobody knows."""
+    try:
+        with (directory / segment_name(position["segment"])).open("rb") as file:
+            salt = read_header(file.read(BLOCKS_AT)).salt
+    except (OSError, ValueError):
+        return None
+    return salt == position["salt"] if "salt" in position else None
 
 
 def _gathered(name: str, piece: _Piece, on_damage: OnDamage) -> Iterator[Range]:
@@ -145,7 +222,9 @@ def _without_tails(found: list[Range]) -> list[Range]:
 
 
 def _behind(piece: _Piece, block: _Block) -> Position:
-    return {"segment": int(piece.segment.path.stem), "at": block.end}
+    following = block.first + block.events
+    header = piece.segment.header
+    return {"segment": header.first, "at": block.end, "next": following, "salt": header.salt}
 
 
 def _pieces(

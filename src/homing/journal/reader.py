@@ -1,7 +1,8 @@
 """Reading journals: whole, from a number on, or following one that is being written.
 
 Readers need no lock and disturb no writer. What is damaged is reported to `on_damage` and
-passed over; the unfinished end of the segment that is being written is simply not there yet.
+passed over; the unfinished end of the segment that is being written is simply not there yet, but
+for bytes that are all there and wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from homing.errors import CorruptSegment, JournalError
-from homing.journal.events import Event, Unknown, decode
+from homing.journal.events import Event, NodeStarted, Unknown, decode
 from homing.journal.log import segment_names
 from homing.journal.segment import BLOCKS_AT, Block, Damage, Header, read_header, scan
 
@@ -57,33 +58,46 @@ def journals(path: Path) -> list[Path]:
 
 
 def segments(directory: Path, on_damage: OnDamage = strict, start: int = 0) -> list[Segment]:
-    """A journal's segments, oldest first; those without a header are reported and left out.
+    """A journal's segments, oldest first; those without a header of theirs are reported and left out.
 
     Only those that may hold number `start` or a later one are opened: a week of a quiet node
     is ten thousand segments.
     """
-    paths = [directory / name for name in segment_names(os.listdir(directory))]
+    with os.scandir(directory) as there:
+        names = segment_names([entry.name for entry in there if entry.is_file()])
+    paths = [directory / name for name in names]
     found: list[Segment] = []
     for path, following in pairwise([*paths, None]):
         assert path is not None
         if following is not None and int(following.stem) <= start:
             continue
         try:
-            header = _header(path)
+            header = _header(path, newest=following is None)
         except FileNotFoundError:  # retention was quicker than we
             continue
         except ValueError as error:
-            if following is not None or path.stat().st_size > BLOCKS_AT:
-                on_damage(CorruptSegment(str(path), 0, str(error)))
+            on_damage(CorruptSegment(str(path), 0, str(error)))
+            continue
+        if header is None:
             continue
         until = None if following is None else int(following.stem)
         found.append(Segment(path, header, following is not None, until))
     return found
 
 
-def _header(path: Path) -> Header:
+def _header(path: Path, *, newest: bool) -> Header | None:
+    """ValueError if it is not whole or another segment's; None if it is being written."""
     with path.open("rb") as file:
-        return read_header(file.read(BLOCKS_AT))
+        data = file.read(BLOCKS_AT + 1)
+    try:
+        header = read_header(data)
+    except ValueError:
+        if newest and len(data) <= BLOCKS_AT:
+            return None
+        raise
+    if header.first != int(path.stem):
+        raise ValueError(f"its header is that of segment {header.first}")
+    return header
 
 
 def blocks(
@@ -101,7 +115,7 @@ def blocks(
     for piece in scan(data, segment.header.salt, 0):
         if isinstance(piece, Damage):
             # The end of what is being written is not damage, it is not there yet.
-            if segment.sealed or piece.end < len(data):
+            if segment.sealed or not piece.unfinished:
                 on_damage(CorruptSegment(str(segment.path), start + piece.start, piece.reason))
         elif segment.until is None or piece.first < segment.until:
             yield msgspec.structs.replace(piece, start=start + piece.start, end=start + piece.end)
@@ -132,6 +146,16 @@ def records_of(segment: Segment, block: Block, on_damage: OnDamage = strict) -> 
     ]
 
 
+def missing(path: Path, at: int, first: int, following: int) -> CorruptSegment:
+    """What to report where events should be and are not, not even damaged."""
+    return CorruptSegment(str(path), at, f"events {first}–{following - 1} are missing before it")
+
+
+def begins_run(found: Sequence[Event | Unknown]) -> bool:
+    """Whether a process began with these: numbers of what it cut off its predecessor's end are left out."""
+    return bool(found) and isinstance(found[0], NodeStarted)
+
+
 def read(directory: Path, start: int = 1, on_damage: OnDamage = strict) -> Iterator[Record]:
     """Every event of one node's journal from number `start` on."""
     for segment in segments(directory, on_damage, start):
@@ -147,9 +171,10 @@ class Tail:
     def __init__(self, directory: Path, start: int = 1, on_damage: OnDamage = strict) -> None:
         self.number = start - 1  # the last event given
         self._directory = directory
-        self._on_damage = on_damage
+        self._tell = on_damage
         self._segment = 0  # the first number of the segment we are in
         self._at = BLOCKS_AT
+        self._told: set[tuple[str, int]] = set()  # damage; the end of a journal is looked at again
 
     def poll(self) -> list[Record]:
         """What is new; at most one segment's worth at a time, to keep memory small."""
@@ -163,6 +188,12 @@ class Tail:
             if found:
                 return found
         return []
+
+    def _on_damage(self, damage: CorruptSegment) -> None:
+        place = (damage.path, damage.offset)
+        if place not in self._told:
+            self._told.add(place)
+            self._tell(damage)
 
     def _read(self, segment: Segment) -> list[Record]:
         found: list[Record] = []

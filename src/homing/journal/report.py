@@ -6,7 +6,19 @@ from pathlib import Path
 
 import msgspec
 
-from homing.journal.reader import OnDamage, Record, Segment, blocks, records_of, segments, strict
+from homing.errors import CorruptSegment
+from homing.journal.reader import (
+    OnDamage,
+    Record,
+    Segment,
+    begins_run,
+    blocks,
+    missing,
+    records_of,
+    segments,
+    strict,
+)
+from homing.journal.segment import Block
 
 
 class Listed(msgspec.Struct):
@@ -43,21 +55,52 @@ def _listed(directory: Path, segment: Segment, on_damage: OnDamage) -> Listed:
     for block in blocks(segment, on_damage):
         last = block.first + block.count - 1
     state = "open" if not segment.sealed else "sealed" if segment.parquet.exists() else "finished"
-    header, size = segment.header, segment.path.stat().st_size
+    header, size = segment.header, _size(segment)
     return Listed(directory, segment.path, header.first, last, header.created, size, state)
 
 
 def stats(directory: Path, on_damage: OnDamage = strict) -> Stats:
-    """Read a whole journal and count."""
+    """Read a whole journal and count; what is missing between its blocks is damage too."""
     found = Stats()
+    numbers = _Numbers(on_damage)
     for segment in segments(directory, on_damage):
         found.node = segment.header.node.hex()
         found.segments += 1
-        found.size += segment.path.stat().st_size
-        for block in blocks(segment, on_damage):
-            for record in records_of(segment, block, on_damage):
+        found.size += _size(segment)
+        for block in blocks(segment, numbers.tell):
+            records = records_of(segment, block, numbers.tell)
+            numbers.follow(segment, block, records)
+            for record in records:
                 _count(found, record)
     return found
+
+
+class _Numbers:
+    """Follows blocks by their numbers, and tells of a gap of which no damage told."""
+
+    def __init__(self, on_damage: OnDamage) -> None:
+        self._on_damage = on_damage
+        self._next: int | None = None
+        self._told = False
+
+    def tell(self, damage: CorruptSegment) -> None:
+        self._told = True
+        self._on_damage(damage)
+
+    def follow(self, segment: Segment, block: Block, records: list[Record]) -> None:
+        due, found = self._next, [record.event for record in records]
+        if due is not None and block.first > due and not (self._told or begins_run(found)):
+            self._on_damage(missing(segment.path, block.start, due, block.first))
+        self._next = block.first + block.count
+        self._told = False
+
+
+def _size(segment: Segment) -> int:
+    """Its bytes; none if retention took it meanwhile."""
+    try:
+        return segment.path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _count(found: Stats, record: Record) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from homing.errors import CorruptSegment
 from homing.journal.columns import SCHEMA, batch, parquet_options
 from homing.journal.events import Event, Unknown
 from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments, strict
@@ -26,6 +28,8 @@ from homing.journal.reader import OnDamage, Segment, blocks, events_of, segments
 # memory and for the minimum and maximum of `at` and `number` to be worth something.
 ROW_GROUP = 131_072
 NICENESS = 19  # only when nobody else wants the processor
+_OPTIONS = {"write_page_index": True, "write_page_checksum": True}
+_COPY = re.compile(r"[0-9]{20}\.parquet")
 _log = logging.getLogger(__name__)
 
 
@@ -43,13 +47,16 @@ def seal(segment: Segment, on_damage: OnDamage = strict) -> Path:
     target = segment.parquet
     partial = target.with_suffix(".partial")
     schema = SCHEMA.with_metadata({"homing.node": segment.header.node, "homing.format": "1"})
-    options = parquet_options(schema)
-    with pq.ParquetWriter(partial, schema, write_page_index=True, **options) as writer:
-        for rows in _row_groups(segment, on_damage):
-            writer.write_batch(rows.replace_schema_metadata(schema.metadata))
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    partial.rename(target)
+    try:
+        with pq.ParquetWriter(partial, schema, **_OPTIONS, **parquet_options(schema)) as writer:
+            for rows in _row_groups(segment, on_damage):
+                writer.write_batch(rows.replace_schema_metadata(schema.metadata))
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.rename(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)  # a full disk has better use for it
+        raise
     return target
 
 
@@ -58,8 +65,34 @@ def seal_all(directory: Path, on_damage: OnDamage = strict) -> Iterator[Path]:
     for segment in unsealed(directory, on_damage):
         yield seal(segment, on_damage)
     for path in directory.glob("*.parquet"):
-        if not path.with_suffix(".hj").exists():
+        if _COPY.fullmatch(path.name) and not path.with_suffix(".hj").exists():
             path.unlink(missing_ok=True)
+
+
+def check_copies(directory: Path, on_damage: OnDamage = strict) -> None:
+    """Read every copy whole; where pages have checksums, by them."""
+    for path in sorted(directory.glob("*.parquet")):
+        if _COPY.fullmatch(path.name):
+            try:
+                _read(path)
+            except FileNotFoundError:  # retention took it
+                continue
+            except (pa.ArrowException, OSError) as error:
+                on_damage(unreadable(path, error))
+
+
+def _read(path: Path) -> None:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        rows = sum(batch.num_rows for batch in file.iter_batches())
+        if rows != file.metadata.num_rows:
+            raise pa.ArrowInvalid(f"{file.metadata.num_rows - rows} rows are missing")
+
+
+def unreadable(path: Path, error: Exception) -> CorruptSegment:
+    """What to report of a copy that is damaged; its segment need not be."""
+    reason = str(error).partition("\n")[0].rstrip(".")
+    told = f"this copy of a segment cannot be read ({reason}); remove it, it is made anew"
+    return CorruptSegment(str(path), 0, told)
 
 
 def _row_groups(segment: Segment, on_damage: OnDamage) -> Iterator[pa.RecordBatch]:

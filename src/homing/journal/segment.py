@@ -45,6 +45,7 @@ _HEAD = Struct(">8sII")
 _BLOCK = Struct(">4sIQIqII")
 _CRC = Struct(">I")
 BLOCK_HEADER_BYTES = _BLOCK.size + _CRC.size
+_IN_HEADER, _IN_BLOCK = "ends inside a block header", "ends inside a block"
 
 
 class Header(msgspec.Struct):
@@ -75,6 +76,11 @@ class Damage(msgspec.Struct):
     start: int
     end: int
     reason: str
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether bytes lack and none is wrong: what one sees of a block that is being written."""
+        return self.reason in (_IN_HEADER, _IN_BLOCK)
 
 
 def write_header(header: Header) -> bytes:
@@ -124,13 +130,13 @@ def read_block(data: Buffer, at: int, salt: int) -> Block | str:
     head = data[at : start - _CRC.size]
     check = data[start - _CRC.size : start]
     if len(check) < _CRC.size:
-        return "ends inside a block header"
+        return _IN_HEADER
     if head[:4] != MARKER or crc32(head, salt) != _CRC.unpack(check)[0]:
         return "block header broken"
     _, length, first, count, skew, crc, _ = _BLOCK.unpack(head)
     body = data[start : start + length]
     if len(body) < length:
-        return "ends inside a block"
+        return _IN_BLOCK
     if crc32(body, salt) != crc:
         return f"checksum of events {first}–{first + count - 1} wrong"
     return Block(at, start + length, first, count, skew, body)

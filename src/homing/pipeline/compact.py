@@ -26,7 +26,16 @@ from homing.errors import PipelineError
 from homing.pipeline import intervals
 from homing.pipeline.pieces import STATE
 from homing.pipeline.removing import Removal, files_of
-from homing.pipeline.tables import COMPACTED, GENERATIONS, TABLES, Generation, Marker, Run, Tables
+from homing.pipeline.tables import (
+    COMPACTED,
+    GENERATIONS,
+    TABLES,
+    Generation,
+    Marker,
+    Run,
+    Tables,
+    literal,
+)
 
 # Rows in one file: some 100 MB of events.
 ROWS_IN_FILE = 2_000_000
@@ -154,7 +163,7 @@ def _sizes(tables: Tables, places: list[str]) -> list[Row]:
     """The files in these directories, as Spark lists them."""
     if not places:
         return []
-    found = tables.spark.read.format("binaryFile").load(places)
+    found = tables.spark.read.format("binaryFile").load([literal(place) for place in places])
     return found.select("path", "length").collect()
 
 

@@ -38,7 +38,7 @@ def start(
 
     `journal`: a directory of journals, or the source's options.
     """
-    source = {"path": journal} if isinstance(journal, str) else dict(journal)
+    source = _options(journal)
     reader = tables.spark.readStream.format("homing").option("maxEvents", max_events)
     ranges = reader.options(**source).option("ranges", "true").load()
     events = F.sum(F.col("last") - F.col("first") + 1)
@@ -50,6 +50,17 @@ def start(
         writer.trigger(processingTime="0 seconds") if follow else writer.trigger(availableNow=True)
     )
     return writer.queryName("homing-ingest").start()
+
+
+def reading(tables: Tables, journal: str | Mapping[str, str]) -> DataFrame:
+    """What a batch begins with, of all that there is: for its plan."""
+    source = _options(journal)
+    ranges = tables.spark.read.format("homing").options(**source).option("ranges", "true").load()
+    return ranges.mapInArrow(pieces.reading(source), EVENTS)
+
+
+def _options(journal: str | Mapping[str, str]) -> dict[str, str]:
+    return {"path": journal} if isinstance(journal, str) else dict(journal)
 
 
 def _batch(

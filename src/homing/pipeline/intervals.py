@@ -18,7 +18,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 SUBSCRIPTION_KINDS = ("SubscriptionSet", "SubscriptionRemoved")
-SESSION_KINDS = ("SessionOpened", "SessionClosed")
+SESSION_KINDS = ("SessionOpened", "SessionClosed", "NodeStarted")
+RESTARTED = "restarted"  # why a session ended that its connector had no time to close
 
 # Columns of the table `changes`.
 CHANGES = ("client", "connector", "name", "fields", "kind", "at", "node", "number")
@@ -87,13 +88,17 @@ def _wipes() -> Column:
 
 
 def sessions(events: DataFrame) -> DataFrame:
-    """Every subscriber session at a connector."""
+    """Every subscriber session at a connector; one that was killed and began anew holds none of before."""
     same = Window.partitionBy("node", "client").orderBy("number")
     found = events.where(F.col("kind").isin(*SESSION_KINDS))
     extra = F.from_json("extra", "durable boolean, resumed boolean, address string")
+    following = F.lead(F.struct("number", "at", "code")).over(same)
+    restart = F.array_min(F.filter("restarts", lambda each: each.number > F.col("number")))
     return (
-        found.withColumn("closed_at", _not_before(F.lead("at").over(same)))
-        .withColumn("reason", F.lead("code").over(same))
+        found.join(F.broadcast(_restarts(found)), "node", "left")
+        .withColumn("end", F.least(following, restart))
+        .withColumn("closed_at", _not_before(F.col("end.at")))
+        .withColumn("reason", F.col("end.code"))
         .withColumn("more", extra)
         .where("kind = 'SessionOpened'")
         .select(
@@ -108,6 +113,12 @@ def sessions(events: DataFrame) -> DataFrame:
             F.col("closed_at").isNull().alias("open"),
         )
     )
+
+
+def _restarts(events: DataFrame) -> DataFrame:
+    started = events.where("kind = 'NodeStarted'")
+    restart = F.struct("number", "at", F.lit(RESTARTED).alias("code"))
+    return started.groupBy("node").agg(F.collect_list(restart).alias("restarts"))
 
 
 def still_open(events: DataFrame, found: DataFrame) -> DataFrame:

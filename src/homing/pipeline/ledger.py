@@ -14,6 +14,10 @@ acknowledged it has. Whatever breaks this is one row of the audit:
 Grace is counted on the clock of the node that owes the record, by its own latest event, so that
 neither a clock that is off nor a journal that is still being read makes a loss. A connector that
 says nothing any more is given `skew` on top, counted on the others.
+
+Records are cut: by retention of journals before anybody ingested them, and by that of tables. What began before
+a node's first event that is kept is not judged, nor what was matched, or came without its match, within
+`skew` of a beginning that is cut.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from homing.pipeline.tables import Tables
+from homing.pipeline.tables import Moment, Tables
 
 # Violations named one by one; the rest is counted.
 NAMED = 50
@@ -53,21 +57,15 @@ class Audit(NamedTuple):
     named: list[Row]
 
 
-def frames(tables: Tables) -> dict[str, DataFrame]:
-    """What the audit reads, by its names for them."""
-    names = ("events", "requests", "publications", "matched", "matches", "deliveries")
-    return {name: tables.read(name) for name in names}
-
-
 def run(tables: Tables, terms: Terms = DEFAULT_TERMS) -> Audit:
-    """Audit everything that was ingested."""
-    read = frames(tables)
-    found = audit(**read, terms=terms)
-    counts = ("requests", "publications", "matches")
-    kinds = [read[name].select(F.lit(name).alias("step")) for name in counts]
-    steps = read["deliveries"].select("step")
-    counted = reduce(DataFrame.unionByName, [*kinds, steps]).groupBy("step").count()
-    totals = dict.fromkeys(counts, 0) | {
+    """Audit everything that was ingested, as of one moment: `ingest` may go on meanwhile."""
+    tables = Moment(tables)
+    found = violations(tables, terms)
+    read = {name: tables.read(name) for name in ("requests", "publications", "matches")}
+    steps = tables.read("deliveries")
+    kinds = [frame.select(F.lit(name).alias("step")) for name, frame in read.items()]
+    counted = reduce(DataFrame.unionByName, [*kinds, steps.select("step")]).groupBy("step").count()
+    totals = dict.fromkeys(read, 0) | {
         _CALLED.get(row.step, row.step): row["count"] for row in counted.collect()
     }
     named = found.orderBy("at", "key").limit(NAMED + 1).collect()
@@ -76,6 +74,14 @@ def run(tables: Tables, terms: Terms = DEFAULT_TERMS) -> Audit:
         rows = found.groupBy("problem").count().collect()
         problems = Counter({row.problem: row["count"] for row in rows})
     return Audit(totals, dict(problems), named[:NAMED])
+
+
+def violations(tables: Tables, terms: Terms = DEFAULT_TERMS) -> DataFrame:
+    """One row for every violation in what was ingested."""
+    now = Moment(tables)
+    names = ("events", "requests", "publications", "matched", "matches", "deliveries")
+    events, requests, publications, matched, matches, deliveries = map(now.read, names)
+    return audit(events, requests, publications, matched, matches, deliveries, terms)
 
 
 def audit(
@@ -88,7 +94,9 @@ def audit(
     terms: Terms = DEFAULT_TERMS,
 ) -> DataFrame:
     """Tables in, one row for every violation out; none if all is well."""
-    horizon = events.groupBy("node").agg(F.max("at").alias("horizon"))
+    horizon = events.groupBy("node").agg(
+        F.max("at").alias("horizon"), F.min("number").alias("first"), F.min("at").alias("since")
+    )
     return (
         audit_requests(requests, horizon, terms)
         .unionByName(audit_publications(publications, matched, horizon, terms))
@@ -112,10 +120,12 @@ def audit_requests(requests: DataFrame, horizon: DataFrame, terms: Terms) -> Dat
         )
         .join(F.broadcast(horizon), "node", "left")
     )
+    accepted = F.col("accepted_at").isNotNull()
+    known = accepted | (F.col("request") >= F.col("first"))
     problem = (
-        F.when(F.col("accepted_at").isNull(), "orphaned")
+        F.when(known & ~accepted, "orphaned")
         .when(F.col("ends") > 1, "duplicate")
-        .when((F.col("ends") == 0) & (F.col("outcome") == "forgotten"), "lost")
+        .when(known & (F.col("ends") == 0) & (F.col("outcome") == "forgotten"), "lost")
         .when((F.col("ends") == 0) & _waited("accepted_at", terms), "lost")
     )
     told = F.concat_ws(
@@ -152,7 +162,8 @@ def audit_deliveries(
     """Every client of every publication, once."""
     accepted = publications.groupBy("id").agg(F.min("accepted_at").alias("accepted_at"))
     theirs = horizon.withColumnRenamed("node", "connector")
-    anyone = horizon.agg(F.max("horizon").alias("latest"))
+    cut = F.max(F.when(F.col("first") > 1, F.col("since"))).alias("cut")
+    anyone = horizon.agg(F.max("horizon").alias("latest"), cut)
     each = (
         _steps(matches, deliveries)
         .groupBy("id", "client")
@@ -174,10 +185,11 @@ def audit_deliveries(
     lag = F.unix_micros("delivered_at") - F.unix_micros("accepted_at")
     silence = F.unix_micros("latest") - F.unix_micros("matched_at")
     silent = silence > int((terms.grace + terms.skew) * 1e6)
+    lost = (F.col("accounted") == 0) & (_waited("matched_at", terms) | silent)
     problem = (
-        F.when(F.col("matched_at").isNull(), "orphaned")
+        F.when(F.col("matched_at").isNull() & _of_the_record("delivered_at", terms), "orphaned")
         .when(F.col("first_deliveries") > 1, "duplicate")
-        .when((F.col("accounted") == 0) & (_waited("matched_at", terms) | silent), "lost")
+        .when(lost & _of_the_record("matched_at", terms), "lost")
         .when((F.col("queued") == 0) & (lag > int(terms.late * 1e6)), "late")
     )
     told = F.concat_ws(
@@ -212,6 +224,12 @@ def _waited(column: str, terms: Terms) -> Column:
     """Grace is over on the clock of the node that would have recorded the rest."""
     waited = F.unix_micros("horizon") - F.unix_micros(column) > int(terms.grace * 1e6)
     return F.coalesce(waited, F.lit(False))
+
+
+def _of_the_record(column: str, terms: Terms) -> Column:
+    """Whether this came so late after the beginning of a record that is cut that all of it should be there."""
+    after = F.unix_micros(column) - F.unix_micros("cut") > int(terms.skew * 1e6)
+    return F.col("cut").isNull() | F.coalesce(after, F.lit(False))
 
 
 def _rows(

@@ -163,6 +163,12 @@ def start(
     return writer.queryName("homing-live").start()
 
 
+def reading(spark: SparkSession, source: dict[str, str]) -> DataFrame:
+    """What is matched, of all that there is: for its plan."""
+    reader = spark.read.format("homing").schema(COLUMNS).options(**source, kinds=KIND)
+    return reader.load().where(F.col("kind") == KIND)
+
+
 def rows(table: pa.Table) -> Iterator[Placed]:
     """Publications as the stand-in takes them; those that concern nobody too, to be recorded."""
     for batch in table.to_batches():

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,11 +21,12 @@ import pyarrow.compute as pc
 
 from homing.journal.columns import SCHEMA
 from homing.journal.positions import Range
+from homing.journal.sealing import unreadable
 from homing.pipeline.asked import Asked, parse
 from homing.pipeline.files import duplicate, read, save
 from homing.pipeline.folding import NEEDED, closed, plain
 from homing.pipeline.projecting import PROJECTIONS, project
-from homing.pipeline.reading import coded, read_range, whole_copy
+from homing.pipeline.reading import batches_of, coded, read_range, whole_copy
 from homing.pipeline.schema import EVENTS
 
 LEFT, STATE = "_left", "_state"
@@ -83,13 +83,27 @@ def _ranges(batches: Batches) -> Iterator[Range]:
 def _events(asked: Asked, piece: Range, path: Path) -> Columns:
     """Write a range's file of events; how to get columns of them."""
     copy = whole_copy(asked, piece)
-    if copy is not None:
+    known = None if copy is None else _checked(asked, copy)
+    if copy is not None and known is not None:
         duplicate(copy, path)
-        return partial(coded, copy)
-    found = pa.Table.from_batches(read_range(asked, piece), SCHEMA)
+        there = set(NEEDED.names)
+        return lambda names: known.select(names) if there.issuperset(names) else coded(copy, names)
+    batches = read_range(asked, piece, copies=copy is None)
+    found = pa.Table.from_batches(batches, SCHEMA)
     if found.num_rows:
         save(found, path)
     return lambda names: found.select(names)
+
+
+def _checked(asked: Asked, copy: Path) -> pa.Table | None:
+    """The columns of a copy that are needed, once all of it was read; None, and a report, if it is damaged."""
+    try:
+        for _ in batches_of(copy, [name for name in SCHEMA.names if name not in NEEDED.names]):
+            pass
+        return coded(copy, NEEDED.names)
+    except (pa.ArrowException, OSError) as error:
+        asked.on_damage(unreadable(copy, error))
+        return None
 
 
 def _project(kinds: set[str], columns: Columns, root: Path, name: str) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.utils import is_remote
 
 from homing.errors import PipelineError
-from homing.pipeline.tables import MARKERS, Tables
+from homing.pipeline.tables import MARKERS, Tables, literal
 
 _SAFE = "%/:@?=&+,;!$'()*~-._"
 # Spark's names of what Arrow calls otherwise.
@@ -88,7 +88,7 @@ class Tasks:
     def __init__(self, tables: Tables) -> None:
         self._spark = tables.spark
         self._root = tables.root
-        notes = tables.spark.read.format(tables.format).load(f"{tables.root}/{MARKERS}")
+        notes = tables.spark.read.format(tables.format).load(literal(f"{tables.root}/{MARKERS}"))
         self._place = notes.inputFiles()[0].partition(f"/{MARKERS}/")[0]
         self.remove([Removal(f"{tables.root}/{MARKERS}", "batch", -1)])
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 # How often a stream is begun whose Python process came too late, and what Spark says then.
 ATTEMPTS = 5
 LATE = "connect back"
+STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+OURS = "homing.errors."
 TRACEBACK = "Traceback (most recent call last):"
 
 # What every job relies on. Users' own settings win.
@@ -69,8 +72,16 @@ def connect(
     spark = builder.getOrCreate()
     if remote is None:
         spark.sparkContext.setLogLevel("ERROR")  # what a job has to say it says itself
+        _without_stacks(spark)
     register(spark)
     return spark
+
+
+def _without_stacks(spark: SparkSession) -> None:
+    """A stream that fails raises its error; Spark logs it too, and a hundred lines of Java and Python with it."""
+    jvm: Any = spark._jvm
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(STREAMS, log4j.Level.OFF)
 
 
 def _spark_home() -> None:
@@ -110,12 +121,16 @@ def finish(start: Callable[[], StreamingQuery], watch: Callable[[StreamingQuery]
 
 
 def _told(error: str) -> str:
-    """An error in one line: its first, or what the Python process of a Connect server raised."""
+    """An error in one line: its first, or what a Python process raised.
+
+    Where one raised several, what is told to people is the last of ours; what comes behind may be of others' making.
+    """
     first, *rest = error.strip().splitlines()
     if not first.endswith(TRACEBACK):
         return first
-    raised = (line for line in rest if line and not line[0].isspace())
-    return next(raised, first)
+    raised = [line for line in rest if line and not line[0].isspace()]
+    ours = [line.partition(": ")[2] for line in raised if line.startswith(OURS)]
+    return (ours or raised[:1] or [first])[-1]
 
 
 def _once(

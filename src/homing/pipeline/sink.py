@@ -19,8 +19,8 @@ Options:
     token       a publishers' key, where the fabric asks for one
     timeout     seconds that a publication may wait for its acknowledgement (30)
     rate        publications a second, for each task; none: as quick as they are taken
-    refused     `fail` (default): a publication that a matcher refuses for good fails the task;
-                `skip`: it is logged and passed over
+    refused     `fail` (default): a row that is no publication (an attribute that is NaN, an id that is none), or
+                one that a matcher refuses for good, fails the task; `skip`: it is logged and passed over
 """
 
 from __future__ import annotations
@@ -42,7 +42,14 @@ from pyspark.sql.datasource import (
 )
 
 from homing.clock import SystemClock
-from homing.errors import HomingError, PipelineError, QueueFull, Refused, SubscriptionError
+from homing.errors import (
+    HomingError,
+    Malformed,
+    PipelineError,
+    QueueFull,
+    Refused,
+    SubscriptionError,
+)
 from homing.ids import ID_BYTES, parse_id
 from homing.push.publisher import DEFAULT_MATCHER, Publisher
 from homing.push.subscription import Attributes, check_attributes, parse_attributes
@@ -145,20 +152,31 @@ def check_schema(schema: T.StructType) -> None:
         )
 
 
-def publications(batch: pa.RecordBatch) -> Iterator[Publication]:
-    """A batch's rows. SubscriptionError for attributes that have no meaning, Malformed for ids."""
+def publications(
+    batch: pa.RecordBatch, on_bad: Callable[[HomingError], None] | None = None
+) -> Iterator[Publication]:
+    """A batch's rows. SubscriptionError for attributes that have no meaning, Malformed for ids, unless `on_bad` takes them."""
     names = [name for name in batch.schema.names if name not in RESERVED]
     for row in batch.to_pylist():
-        text = row.get("attrs_json")
-        if text is not None:
-            attributes = parse_attributes(text)
-        else:
-            given = {name: row[name] for name in names if row[name] is not None}
-            attributes = check_attributes(given)
-        payload = row.get("payload") or b""
-        body = payload.encode() if isinstance(payload, str) else payload
-        identity = parse_id(row["id"]) if row.get("id") else made_id(attributes, body)
-        yield Publication(identity, attributes, body)
+        try:
+            yield _publication(row, names)
+        except (SubscriptionError, Malformed) as error:
+            if on_bad is None:
+                raise
+            on_bad(error)
+
+
+def _publication(row: Mapping[str, Any], names: Sequence[str]) -> Publication:
+    text = row.get("attrs_json")
+    if text is not None:
+        attributes = parse_attributes(text)
+    else:
+        given = {name: row[name] for name in names if row[name] is not None}
+        attributes = check_attributes(given)
+    payload = row.get("payload") or b""
+    body = payload.encode() if isinstance(payload, str) else payload
+    identity = parse_id(row["id"]) if row.get("id") else made_id(attributes, body)
+    return Publication(identity, attributes, body)
 
 
 def made_id(attributes: Attributes, payload: bytes) -> bytes:
@@ -174,12 +192,18 @@ async def publish(target: Target, batches: Iterable[pa.RecordBatch]) -> Sent:
     """Publish a task's rows; returns when every one of them is acknowledged."""
     sent = Sent()
     pace = Pace(target.rate)
+
+    def skip(error: HomingError) -> None:
+        log.warning("a row is not published: %s", error)
+        sent.refused += 1
+
     async with Publisher(
         *target.matchers, token=target.token, timeout=target.timeout, window=WINDOW
     ) as publisher:
         for batch in batches:
             for at in range(0, batch.num_rows, WINDOW):
-                rows = list(publications(batch.slice(at, WINDOW)))
+                window = batch.slice(at, WINDOW)
+                rows = list(publications(window, skip if target.skip_refused else None))
                 for part in pace.parts(rows):
                     await asyncio.sleep(pace.wait(len(part)))
                     counts = await asyncio.gather(*[_one(publisher, target, row) for row in part])

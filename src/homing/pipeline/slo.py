@@ -27,12 +27,16 @@ UNKNOWN = "unknown"  # the code of a refusal that has none
 
 def run(tables: Tables) -> DataFrame:
     """Write `slo_minutes` and `slo_subscribers` from all that was ingested; the minutes."""
-    found = anomalies(minutes(histogram(tables.read("requests"))))
-    tables.replace(found, "slo_minutes")
+    tables.replace(figures(tables), "slo_minutes")
     tables.replace(
         subscribers(tables.read("publications"), tables.read("deliveries")), "slo_subscribers"
     )
     return tables.derived("slo_minutes")
+
+
+def figures(tables: Tables) -> DataFrame:
+    """The minutes of all that was ingested, with their flags."""
+    return anomalies(minutes(histogram(tables.read("requests"))))
 
 
 def _bucket(micros: str) -> Column:

@@ -16,6 +16,7 @@ that have their marker, see all tables move together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from pathlib import Path
@@ -37,6 +38,7 @@ from homing.pipeline.schema import EVENTS
 Transformation = Callable[[DataFrame], DataFrame]
 Keep = Callable[[DataFrame, DataFrame], DataFrame]
 
+_PATTERN = re.compile(r"[][{}*?\\]")
 COMPACTED, GENERATIONS, MARKERS = "_compacted", "_generations", "_batches"
 _RUN = pa.struct(
     [
@@ -125,6 +127,12 @@ class Tables:
         """Spark's own notes; they belong to these tables and go where they go."""
         return f"{self.root}/_checkpoint"
 
+    @property
+    def begun(self) -> bool:
+        """Whether anybody has ingested here, if only journals without events."""
+        local = self.local
+        return bool(self.markers()) or (local is not None and (local / "_checkpoint").is_dir())
+
     def read(self, name: str) -> DataFrame:
         """A table as of its last complete batch, what is still open included."""
         if name in VIEWS:
@@ -161,7 +169,7 @@ class Tables:
             batch = F.col("batch")
             parts.append(found.where((batch > after) & (batch <= upto)).drop("batch"))
         if runs:
-            places = [self.place_of(run) for run in runs]
+            places = [literal(self.place_of(run)) for run in runs]
             parts.append(self.spark.read.format(self.format).load(places))
         if not parts:
             empty = self.spark.createDataFrame([], EVENTS)
@@ -216,7 +224,7 @@ class Tables:
     def events_of(self, place: str, batch: int) -> DataFrame:
         """The events of one batch as they were written, complete or not."""
         path = f"{self.root}/{place}/batch={batch}"
-        return self.spark.read.format(self.format).schema(EVENTS).load(path)
+        return self.spark.read.format(self.format).schema(EVENTS).load(literal(path))
 
     @cached_property
     def local(self) -> Path | None:
@@ -267,13 +275,34 @@ class Tables:
         if schema is not None:
             reader = reader.schema(schema)
         try:
-            found = reader.load(path)
+            found = reader.load(literal(path))
             _ = found.schema  # over Spark Connect nobody looks for the files before this
         except AnalysisException as error:
             if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
                 return None  # nothing there, or a directory that compaction emptied
             raise
         return found
+
+
+class Moment(Tables):
+    """Tables as of the moment at which this is made: what comes meanwhile counts in none of them."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables.spark, tables.root, tables.format)
+        # In this order: a compaction meanwhile holds no batch that the markers lack.
+        self._generation = tables.generation()
+        self._markers = tables.markers()
+
+    def generation(self) -> Generation | None:
+        return self._generation
+
+    def markers(self) -> list[Marker]:
+        return list(self._markers)
+
+
+def literal(path: str) -> str:
+    """A path as Spark reads it: it takes `[`, `{`, `*` and `?` for patterns, where it writes it does not."""
+    return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def _outdated(root: str) -> PipelineError:

@@ -1,0 +1,104 @@
+"""The flags that every job of `homing pipeline` has, and what they open."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from homing.cli.verb import ConfigFlags, misused
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from homing.config import Config
+    from homing.pipeline.tables import Tables
+
+
+# Loggers of PySpark that tell what is wrong with a query; the command tells it too, for people.
+_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """The flags that every job has."""
+
+    master: Annotated[str | None, Parameter(help="Spark master: local[2], spark://…, yarn")] = None
+    remote: Annotated[str | None, Parameter(help="Spark Connect server, sc://host")] = None
+    tables: Annotated[str | None, Parameter(help="where the tables are")] = None
+    conf: Annotated[
+        tuple[str, ...], Parameter(help="any setting of Spark: key=value", show_default=False)
+    ] = ()
+    explain: Annotated[bool, Parameter(help="print Spark's plan instead of running")] = False
+
+    def open(self, flags: ConfigFlags) -> Tables:
+        """A Spark session and the tables in it, whether there are any or not."""
+        from homing.cli.checkup import need_java
+        from homing.pipeline.session import connect
+        from homing.pipeline.tables import Tables
+
+        config = flags.load({"pipeline.master": self.master})
+        master, remote = config.pipeline.master, self.server(config)
+        settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
+        settings |= dict(map(_setting, self.conf))
+        if remote is None:
+            need_java()
+        _reckon_in_utc()
+        for name in _TWICE:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        with busy("starting Spark"):
+            spark = connect(master, remote=remote, settings=settings)
+        root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
+        return Tables(spark, root)
+
+    def read(self, flags: ConfigFlags) -> Tables:
+        """The same for a job that reads: where nobody has ingested all would seem to be in order."""
+        tables = self.open(flags)
+        if not tables.begun:
+            told = "no tables are here yet, `homing pipeline ingest` makes them"
+            raise FileNotFoundError(errno.ENOENT, told, tables.root)
+        return tables
+
+    def source(self, config: Config, journal: Path | None, endpoint: str | None) -> dict[str, str]:
+        """The options of the source that the flags mean; mistakes are told before Spark starts."""
+        if endpoint is not None:
+            return {"endpoint": endpoint, "token": config.journal.token}
+        root = journal or Path(config.node.data)
+        if self.server(config) is None and not root.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "there is no journal here", str(root))
+        return {"path": str(root)}
+
+    def server(self, config: Config) -> str | None:
+        """The Spark Connect server that is meant, if one is."""
+        master = self.master or config.pipeline.master
+        return self.remote or (master if master.startswith("sc://") else None)
+
+
+def busy(what: str) -> Status:
+    """A sign of life on a terminal, while Spark says nothing for seconds."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(f"{what}…")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise misused(f"--conf is key=value, not {text!r}")
+    return key, value
+
+
+def _reckon_in_utc() -> None:
+    """Spark hands times to Python, and takes them, as this process's local ones, which have no zone; tables are in UTC."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+HERE = Where()
