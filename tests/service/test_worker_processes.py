@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
 import homing
 from homing.errors import Failed
-from tests.service.rig import broker, on_loop, serving
+from tests.service.rig import broker, eventually, on_loop, serving
 
 
 def fall(body: bytes) -> bytes:
@@ -20,6 +21,7 @@ def fall(body: bytes) -> bytes:
 
 @on_loop
 async def test_a_process_that_dies_fails_its_request_and_no_later_one() -> None:
+    threads = threading.active_count()
     async with broker() as running:
         worker = homing.Worker(running.localbe)
         worker.service("fall", run="process")(fall)
@@ -28,3 +30,4 @@ async def test_a_process_that_dies_fails_its_request_and_no_later_one() -> None:
                 with pytest.raises(Failed, match="a process died"):
                     await client.request("fall", b"now")
                 assert await client.request("fall", b"later") == b"stood"
+    await eventually(lambda: threading.active_count() <= threads)  # those of pools that are gone
