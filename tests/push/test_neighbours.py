@@ -298,3 +298,13 @@ def test_a_subscription_has_ended_when_what_was_found_for_it_is_on_its_way() -> 
     again = relay.Unsubscribe(message_id(51), client_id(1), C1)
     desk.matcher.receive(desk.dispatcher, again.encode(), 0.0)
     assert desk.relayed() == [relay.Ack(message_id(51))]
+
+
+def test_an_answer_is_never_answered() -> None:
+    """A publisher that answers a refusal with another would go on for ever, and so would we."""
+    desk = Others()
+    publisher = RecordingLink("publishers")
+    desk.matcher.opened(publisher, 0.0)
+    for said in (publish.Refusal(message_id(1), "malformed"), publish.Accepted(message_id(1), 0)):
+        desk.matcher.receive(publisher, said.encode(), 0.0)
+    assert publisher.take() == []
