@@ -488,19 +488,3 @@ def test_what_moved_is_taken_only_where_its_own_connector_has_not_told() -> None
     desk.sync_journal()
     pushes = [one for one in desk.relayed() if isinstance(one, relay.Push)]
     assert [(one.message_id, one.clients) for one in pushes] == [(message_id(7), client_id(1) + C2)]
-
-
-def test_a_subscription_has_ended_when_what_was_found_for_it_is_on_its_way() -> None:
-    """A session that has moved is waited for until its former connector can get nothing more."""
-    desk = Desk()
-    desk.subscribe(1)
-    desk.relayed()
-    desk.send(1)
-    ended = relay.Unsubscribe(message_id(50), client_id(1), C1)
-    desk.matcher.receive(desk.dispatcher, ended.encode(), 0.0)
-    assert desk.relayed() == []
-    desk.sync_journal()
-    assert [type(one) for one in desk.relayed()] == [relay.Push, relay.Ack]
-    again = relay.Unsubscribe(message_id(51), client_id(1), C1)
-    desk.matcher.receive(desk.dispatcher, again.encode(), 0.0)
-    assert desk.relayed() == [relay.Ack(message_id(51))]

@@ -162,6 +162,23 @@ def test_what_several_connectors_held_comes_in_the_order_of_its_publisher() -> N
     assert desk.ids(link) == [1, 2, 3, 4, 5]
 
 
+def test_a_client_that_begins_anew_gets_nothing_of_what_it_had_elsewhere() -> None:
+    """As at its own connector; the other one is told that it need not keep it."""
+    desk = Desk()
+    link = desk.subscribed(1, ack=True)
+    changed = relay.Subscribe(message_id(60), client_id(1), NODE, b"old", b'{"m":{"use":2}}')
+    moved = relay.Push(message_id(1), b"old", client_id(1), b'{"n":1}', moved=7)
+    for message in (changed, moved):
+        desk.connector.receive(desk.dispatcher, message.encode(), desk.now)
+    node = desk.connector.node
+    assert desk.settle() == [
+        relay.Ack(message_id(60)),
+        relay.Ack(message_id(1), client_id(1), node, 7),
+    ]
+    assert list(desk.connector.durable[client_id(1)].subscriptions) == ["default"]
+    assert desk.ids(link) == []
+
+
 def test_an_older_claim_changes_nothing() -> None:
     desk, link = owing(1)
     desk.sent()

@@ -283,3 +283,28 @@ def test_a_lost_matchers_share_moves_only_when_it_stays_away() -> None:
         assert desk.matched() == []
         desk.tell(relay.Sync(bytes(12), connector, relay.SYNC_END))
     assert desk.matched() == [(message_id(9), client_id(4) + C1)]
+
+
+def test_a_subscription_has_ended_when_what_was_found_for_it_is_on_its_way() -> None:
+    """A session that has moved is waited for until its former connector can get nothing more."""
+    desk = Others()
+    desk.relayed()
+    desk.send(1)
+    ended = relay.Unsubscribe(message_id(50), client_id(1), C1)
+    desk.matcher.receive(desk.dispatcher, ended.encode(), 0.0)
+    assert desk.relayed() == []
+    desk.sync_journal()
+    assert [type(one) for one in desk.relayed()] == [relay.Push, relay.Ack]
+    again = relay.Unsubscribe(message_id(51), client_id(1), C1)
+    desk.matcher.receive(desk.dispatcher, again.encode(), 0.0)
+    assert desk.relayed() == [relay.Ack(message_id(51))]
+
+
+def test_an_answer_is_never_answered() -> None:
+    """A publisher that answers a refusal with another would go on for ever, and so would we."""
+    desk = Others()
+    publisher = RecordingLink("publishers")
+    desk.matcher.opened(publisher, 0.0)
+    for said in (publish.Refusal(message_id(1), "malformed"), publish.Accepted(message_id(1), 0)):
+        desk.matcher.receive(publisher, said.encode(), 0.0)
+    assert publisher.take() == []

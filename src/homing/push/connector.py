@@ -173,12 +173,15 @@ class Connector(PacketRole):
         self.sessions[client] = session
         session.resume(visitor.link)
         self.tell(SessionOpened(now, client, session.durable, resumed))
-        stayed = resumed and session.move is None and session.stamp > self.moves.cut
+        if resumed and session.move is None and session.stamp > self.moves.cut:
+            self.store.came.setdefault(client, session.stamp)
+        else:
+            self.store.came.pop(client, None)
         session.stamp = int(self.wall() * 1e6)
-        if not stayed:
-            session.came = session.stamp
         if session.durable:
             self.durable[client] = session
+            if session.move is not None:
+                self.store.anew.discard(client)
             self.moves.claim(session, now)
         else:
             self.moves.announce(session)

@@ -84,6 +84,11 @@ class Delivery:
         if push.moved and push.clients not in durable:  # it stays where it is
             link.send(relay.Nak(identity, "gone there is no such session here").encode())
             return
+        if push.moved and push.clients in self._connector.store.anew:
+            self.drop(identity, push.clients, b"not-resumed", now)
+            node = self._connector.node
+            link.send(relay.Ack(identity, push.clients, node, push.moved).encode())
+            return
         fresh = self.recent.fresh(identity, push.clients)
         if fresh and not _readable(push.attributes):  # nobody could deliver it, ever
             self.drop(identity, fresh, b"malformed", now)

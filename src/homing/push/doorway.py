@@ -299,6 +299,8 @@ class Doorway:
             return known, True
         if known is not None:
             self._connector.end(known, "not-resumed", now)
+        if auth.ack and not auth.resume:
+            self._connector.store.anew.add(client)
         return Session(client, auth.ack, policy, self._connector.store), False
 
 

@@ -43,7 +43,7 @@ from homing.push.places import by_connector
 from homing.push.subscription import parse_attributes
 from homing.wire import publish
 from homing.wire.assembly import Assembler
-from homing.wire.packet import Message
+from homing.wire.packet import ACK, NAK, Message
 
 if TYPE_CHECKING:
     from homing.push.matcher import Matcher
@@ -167,6 +167,8 @@ class Intake:
 
     def _one(self, link: Link, publisher: Publisher, message: Message, now: float) -> None:
         identity = b""
+        if message.command in (ACK, NAK):
+            return  # an answer is never answered: two confused nodes would not stop
         try:
             typed = publish.from_publisher(message)
             if isinstance(typed, publish.Publish):

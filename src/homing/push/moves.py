@@ -110,12 +110,12 @@ class Moves:
         """A client was let in: nothing new is sent before its session is all here."""
         if session.move is not None:
             session.store.fetched.add(session.client)
-        elif session.came == session.stamp:  # it has not stayed here
+        elif session.client not in session.store.came:  # it has not stayed here
             session.store.fetched.discard(session.client)
         self._stay(session)
         links = self._dispatchers()
         if not links:
-            session.came = session.stamp
+            session.store.came.pop(session.client, None)
             return
         self._unclaim(session)
         session.hold()
@@ -161,6 +161,9 @@ class Moves:
         if session is None or len(self._adopting) >= MAX_CONFIRMING:
             reason = "gone no such session" if session is None else "queue-full too many come"
             link.send(relay.Nak(change.message_id, reason, connector.node).encode())
+            return
+        if session.client in session.store.anew:
+            link.send(relay.Ack(change.message_id).encode())
             return
         self._was_elsewhere(session)
         fields = session.subscriptions.get(name, change.fields)
@@ -209,7 +212,7 @@ class Moves:
     def _was_elsewhere(self, session: Session) -> None:
         """Another connector had its client, or may have: what was published until now may have been pushed there."""
         session.store.fetched.add(session.client)
-        session.came = session.stamp
+        session.store.came.pop(session.client, None)
 
     def _answered(self, session: Session, now: float) -> None:
         self._unclaim(session)
@@ -397,6 +400,8 @@ class Moves:
     def forget(self, session: Session) -> None:
         """The session is over."""
         session.store.fetched.discard(session.client)
+        session.store.came.pop(session.client, None)
+        session.store.anew.discard(session.client)
         self._stay(session)
         self._unclaim(session)
 

@@ -58,7 +58,7 @@ class Limits(NamedTuple):
 class Store:
     """What all sessions of a connector keep together: the limits, and how much it is."""
 
-    __slots__ = ("cohorts", "fetched", "held", "limits")
+    __slots__ = ("anew", "came", "cohorts", "fetched", "held", "limits")
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -66,6 +66,10 @@ class Store:
         self.cohorts: Popular[Cohort] = Popular()  # gone when a session of one must be asked again
         # Durable clients that were at another connector before they came, or may have been.
         self.fetched: set[bytes] = set()
+        # Those that were here all the time when they came again: the stamp of when they came first.
+        self.came: dict[bytes, int] = {}
+        # Those that began anew (auth without resume): what they had elsewhere is over.
+        self.anew: set[bytes] = set()
 
     @property
     def full(self) -> bool:
@@ -144,7 +148,6 @@ class Session:
     __slots__ = (
         "again",
         "before",
-        "came",
         "client",
         "durable",
         "early",
@@ -188,9 +191,6 @@ class Session:
         self.early: dict[bytes, Shared] | None = None
         self.move: Move | None = None  # where it is going
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
-        self.came = (
-            0  # the same for when it came here and stayed, however often its link broke since
-        )
         self.held = 0  # bytes of all
         self.under_way = 0  # of these, bytes sent and not acknowledged
         self.before: dict[bytes, None] = _NONE_AGAIN  # of the waiting: sent on another connection
@@ -443,7 +443,8 @@ class Session:
         if not self.durable:
             return False
         fetched = self.client in self.store.fetched
-        return -fetched < self.came // 1_000_000 - id_time(message_id) < OLD_SECONDS
+        came = self.store.came.get(self.client, self.stamp)
+        return -fetched < came // 1_000_000 - id_time(message_id) < OLD_SECONDS
 
     def _push(self, link: Link, shared: Shared) -> bool:
         """Send one publication, after the gap before it; whether it was part of a replay."""
