@@ -22,6 +22,7 @@ Examples:
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -79,6 +80,14 @@ class Where:
         root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
         return Tables(spark, root)
 
+    def ingested(self, flags: ConfigFlags) -> Tables:
+        """The same, with something in them: a job over nothing would find that all is well."""
+        tables = self.open(flags)
+        if not tables.markers():
+            told = "no tables are here yet, `homing pipeline ingest` makes them"
+            raise FileNotFoundError(errno.ENOENT, told, tables.root)
+        return tables
+
     def server(self, config: Config) -> str | None:
         """The Spark Connect server that is meant, if one is."""
         master = self.master or config.pipeline.master
@@ -132,7 +141,7 @@ def ledger(
     """Audit every request and publication; exit code 1, and their names, if any is off."""
     from homing.pipeline import ledger as job
 
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     terms = job.Terms(grace, late)
     if explain:
         job.audit(**job.frames(tables), terms=terms).explain("formatted")
@@ -158,7 +167,7 @@ def slo(*, explain: Explain = False, where: Where = HERE, flags: ConfigFlags = N
     """Rates, errors, percentiles and saturation per service and minute, into slo_minutes."""
     from homing.pipeline import slo as job
 
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     with _busy("counting minutes"):
         found = job.run(tables).orderBy("service", "minute")
         if not explain:
@@ -185,7 +194,7 @@ def match(
     from homing.push.filters import parse_filter
 
     alternatives = None if filter is None else parse_filter(filter)  # before Spark starts
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     publications = tables.read("publications")
     if alternatives is None:
         subscriptions = job.as_of(tables.read("subscriptions"), as_of)
@@ -259,7 +268,7 @@ def replay(
         client = parse_id(client).hex()
     elif since is None and until is None:
         raise misused("say what to send again: --since and --until, or --client")
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     asked = job.Asked(since, until, client, again, rate)
     with stand_in(flags.load(), "replay") as handing:
         found = job.plan(tables, list(handing.entries().values()), asked)
@@ -293,7 +302,7 @@ def plan(
     from homing.pipeline.match import as_of
     from homing.push.placement import dump_plan
 
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     names = job.names(matchers) if matchers else job.matchers_of(tables)
     publications = tables.read("publications")
     subscriptions = as_of(tables.read("subscriptions"), None)
@@ -327,7 +336,7 @@ def compact(
     from homing.pipeline import compact as job
 
     cutoff = None if keep is None else datetime.now(UTC) - timedelta(days=keep)
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     if explain:
         job.kept(tables.closed("events"), "events", cutoff).explain("formatted")
         return OK
@@ -356,7 +365,7 @@ def export(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Write a table, whole, into any catalog and format; give its settings with --conf."""
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     found = tables.read(table).select(*(columns or ("*",)))
     if explain:
         found.explain("formatted")
@@ -378,7 +387,7 @@ def report(
     """Write one self-contained HTML page: audit, throughput, latency, balance, services, filters."""
     from homing.pipeline import report as job
 
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     with _busy("drawing the report"):
         job.write(tables, out)
     print(out)
@@ -398,7 +407,7 @@ def show(
     flags: ConfigFlags = NO_FLAGS,
 ) -> int:
     """Print rows of a table."""
-    tables = where.open(flags)
+    tables = where.ingested(flags)
     derived = table.startswith("slo_") or table == "what_if"
     found = tables.derived(table) if derived else tables.read(table)
     return _show(found.where(condition) if condition else found, explain, limit)
