@@ -57,6 +57,16 @@ def test_a_missing_extra_is_named_with_its_install_line(monkeypatch: pytest.Monk
     assert "homing[server]" in finding.fix
 
 
+def test_the_kernels_cache_is_where_they_look_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from homing.push.index.kernels import _cache_directory
+
+    monkeypatch.setenv("HOMING_CACHE_DIR", str(tmp_path / "kept"))
+    assert _finding("kernel cache").found == str(tmp_path / "kept")
+    assert _cache_directory().is_relative_to(tmp_path / "kept")
+
+
 def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()

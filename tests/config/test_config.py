@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import homing
 from homing.config import Config, load
 from homing.config.catalogue import SETTINGS
-from homing.config.sources import Given, contradictions, merge
+from homing.config.sources import Given, contradictions, from_environment, merge
 from homing.errors import ConfigError
 
 
@@ -222,6 +222,15 @@ def test_every_setting_has_a_reason_and_a_default_it_takes() -> None:
             merge([Given(setting.name, setting.default, "default")]).value(setting.name)
             == setting.default
         )
+
+
+def test_variables_that_homing_reads_itself_are_no_unknown_settings() -> None:
+    sources = Path(homing.__file__).parent.glob("**/*.py")
+    code = "".join(path.read_text(encoding="utf-8") for path in sources)
+    read = set(re.findall(r'"(HOMING_[A-Z_]*[A-Z])"', code))
+    assert "HOMING_CACHE_DIR" in read
+    given = from_environment(dict.fromkeys(read, "x"))
+    assert [one for one in given if one.name not in SETTINGS] == []
 
 
 def test_every_setting_is_read_by_something() -> None:

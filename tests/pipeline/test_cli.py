@@ -32,11 +32,17 @@ def test_jobs_from_the_command_line(
         code = main(["pipeline", *words, "--tables", tables, "--master", "local[2]"])
         return code, capsys.readouterr().out
 
+    # An audit of nothing, which a mistyped directory would be, does not find that all is well.
+    assert [pipeline("ledger"), pipeline("slo")] == [(66, "")] * 2
+
     code, printed = pipeline("ingest", "--journal", str(journal))
     assert (code, printed) == (0, f"{len(STORY)} events in 1 batches at {tables}\n")
 
     code, printed = pipeline("ledger")
     assert (code, printed.splitlines()[-1]) == (0, "nothing lost, doubled, orphaned or late")
+
+    code, printed = pipeline("ledger", "--explain")
+    assert (code, "Physical Plan" in printed) == (0, True)
 
     code, printed = pipeline("show", "requests", "--where", "outcome = 'queue-full'")
     assert code == 0
@@ -68,7 +74,7 @@ def test_jobs_from_the_command_line(
     assert code == 0
     assert load_plan((tmp_path / "plan.json").read_bytes()).epoch > 0
     assert "measured" in printed
-    assert pipeline("replay")[0] != 0
+    assert pipeline("replay")[0] == 64
 
     runs = {run.job: run for run in last_runs(Path(tables))}
     assert runs.keys() == {"ingest", "ledger", "slo", "match", "compact", "plan"}
@@ -81,8 +87,8 @@ def test_jobs_from_the_command_line(
     [
         (["ingest", "--journal", "nowhere"], 66, "there is no journal here: nowhere"),
         (["live", "--journal", "nowhere"], 66, "there is no journal here: nowhere"),
-        (["ingest", "--max-events", "0"], 64, "--max-events is above 0, not 0"),
-        (["match", "--shards", "0"], 64, "--shards is 1 or more, not 0"),
+        (["ingest", "--max-events", "0"], 64, 'Invalid value "0" for --max-events'),
+        (["match", "--shards", "0"], 64, 'Invalid value "0" for --shards'),
         (["report", "--out", "no/where.html"], 66, "there is no such directory: no"),
         (["ledger", "--conf", "spark.ui.enabled"], 64, "--conf is key=value"),
     ],

@@ -228,15 +228,15 @@ def _kernel_cache(_config: Config) -> Iterator[Finding]:
     """Compiled matching kernels are kept between runs; without that each start compiles them."""
     if absent(("numba",)):
         return
-    asked = os.environ.get("NUMBA_CACHE_DIR")
-    base = Path(asked) if asked else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    asked = os.environ.get("HOMING_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    base = Path(asked) if asked else Path.home() / ".cache"
     place = next(path for path in (base, *base.absolute().parents) if path.exists())
     fine = os.access(place, os.W_OK | os.X_OK)
     yield Finding(
         "kernel cache",
         "ok" if fine else "lacking",
         str(base) if fine else f"{base} cannot be written to: the index compiles at each start",
-        "" if fine else "set NUMBA_CACHE_DIR to a directory of yours",
+        "" if fine else "set HOMING_CACHE_DIR to a directory of yours",
     )
 
 

@@ -17,8 +17,8 @@ from homing.config.settings import SECTIONS, Config
 from homing.errors import ConfigError
 
 # HOMING_* variables that are no settings: the file to read, and what the tools go by.
-OTHER_VARIABLES = ("HOMING_CONFIG", "HOMING_DEBUG", "HOMING_CI")
-OTHER_PREFIXES = ("HOMING_TEST_", "HOMING_BENCH_")
+OTHER_VARIABLES = ("HOMING_CONFIG", "HOMING_DEBUG", "HOMING_CACHE_DIR", "HOMING_CI")
+OTHER_PREFIXES = ("HOMING_TEST_", "HOMING_SIM_", "HOMING_BENCH_")
 # Flags that are not called as their settings are.
 FLAGS = {
     "node.drain_timeout": "--drain",
