@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.cli import main
+from homing.cli import pipeline as cli
 from homing.journal.events import NodeStopped, RequestAccepted
 from homing.node.runs import last_runs
 from homing.pipeline import ingest
@@ -169,6 +174,32 @@ def test_times_plans_and_conditions(
     for _ in range(3):  # what was compacted is removed two times later
         assert pipeline("compact")[0] == 0
     assert "late-one" in pipeline("ledger")[1]
+
+
+class Following:
+    """A stream that goes on until it is stopped."""
+
+    isActive = True
+    lastProgress = None
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def exception(self) -> None:
+        return None
+
+
+def test_a_stream_that_follows_ends_as_services_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By SIGTERM, in order: it used to be killed, and to leave its files in /tmp."""
+    monkeypatch.setattr("time.sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    query = Following()
+    cli._follow(lambda: cast(StreamingQuery, query), follow=True)
+    assert query.stopped
+    assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(KeyboardInterrupt):
+        cli._follow(lambda: cast(StreamingQuery, query), follow=False)
 
 
 def test_a_broken_filter_is_told_before_spark_starts(

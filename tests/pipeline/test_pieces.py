@@ -66,7 +66,9 @@ def test_a_part_of_a_segment_is_not(journal: Path) -> None:
         assert whole_copy(parse({"path": str(journal), **options}, EVENTS), piece) is None
 
 
-def test_a_damaged_copy_gives_what_its_segment_gives(journal: Path, tmp_path: Path) -> None:
+def test_a_damaged_copy_gives_what_its_segment_gives(
+    journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever it is hit; behind the pages only where that makes it no Parquet at all."""
     asked = parse({"path": str(journal)}, EVENTS)
     piece = ranges(asked)[0]
@@ -75,7 +77,7 @@ def test_a_damaged_copy_gives_what_its_segment_gives(journal: Path, tmp_path: Pa
     good, right = copy.read_bytes(), read(asked, piece)
     pages = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
     told: list[CorruptSegment] = []
-    asked.on_damage = told.append  # type: ignore[method-assign]
+    monkeypatch.setattr(asked, "on_damage", told.append)
     for at in [*range(0, pages, max(1, pages // 150)), len(good) - 1]:
         copy.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
         assert read(asked, piece).equals(right)

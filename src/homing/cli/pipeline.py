@@ -23,6 +23,7 @@ Examples:
 from __future__ import annotations
 
 import errno
+import signal
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -414,7 +415,11 @@ def _cell(value: object) -> str:
 def _follow(start: Callable[[], StreamingQuery], follow: bool) -> None:
     from homing.pipeline.session import finish
 
-    finish(start, lambda query: _watch(query, follow))
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # how services are stopped
+    try:
+        finish(start, lambda query: _watch(query, follow))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _events_of(progress: Mapping[str, Any]) -> int:

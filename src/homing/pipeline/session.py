@@ -39,11 +39,15 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1m",
 }
+# A stream that is stopped amid a batch is told of it by an exception with a long text, which Spark looks through with a
+# pattern that recurses: with Java's own megabyte that ends in a StackOverflowError, and a thousand lines of it.
+STACK = "-Xss64m"
+DRIVER: dict[str, str] = {"spark.driver.defaultJavaOptions": STACK}
 # Where every Python process is one of this interpreter, tasks fork from one that has homing loaded. Arrow's Java
 # would look at each value's bounds, which those who wrote a batch have kept: a tenth of the JVM's time.
 LOCAL: dict[str, str] = {
     "spark.python.daemon.module": "homing.pipeline.daemon",
-    "spark.driver.defaultJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
+    "spark.driver.defaultJavaOptions": f"{STACK} -Darrow.enable_unsafe_memory_access=true",
 }
 
 
@@ -66,8 +70,8 @@ def connect(
         raise PipelineError("Spark Connect needs gRPC", hint="pip install 'pyspark[connect]'")
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(remote) if remote else builder.master(master)
-    local = LOCAL if remote is None and master.startswith("local") else {}
-    for key, value in {**DEFAULTS, **local, **(settings or {})}.items():
+    near = LOCAL if master.startswith("local") else DRIVER
+    for key, value in {**DEFAULTS, **({} if remote else near), **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if remote is None:
