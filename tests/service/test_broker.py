@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from homing.journal.events import RequestRequeued
 from homing.service.access import Access
 from homing.service.policy import BrokerPolicy, ServicePolicy
-from homing.service.switch import SLACK, SOON
 from homing.wire import mdp
 from homing.wire.frames import pack
 from homing.wire.mdp_messages import (
@@ -174,42 +169,6 @@ def test_silent_worker_expires_and_a_beating_one_does_not() -> None:
     assert any(isinstance(mdp.read_to_worker(image), Work) for image in beating.sent)
     beats = [image for image in beating.sent if mdp.read_to_worker(image) == Heartbeat(D0X)]
     assert len(beats) >= 4
-
-
-@given(st.lists(st.floats(0.01, 7.0), min_size=1, max_size=40))
-def test_our_heartbeats_keep_their_interval_whenever_a_worker_beats(gaps: list[float]) -> None:
-    stage = Stage()
-    worker = stage.worker(b"echo")
-    ours = [stage.now]
-
-    def listen() -> None:
-        ours.extend(stage.now for image in worker.take() if image == mdp.HEARTBEATS[D0X])
-
-    for gap in gaps:
-        end = stage.now + gap
-        while stage.now < end:
-            stage.pass_time(min(0.1, end - stage.now))
-            listen()
-        stage.say(worker, Heartbeat(D0X))
-        listen()
-    spaces = [later - earlier for earlier, later in pairwise([*ours, stage.now])]
-    heartbeat, tick = 2.5, 0.11
-    assert max(spaces) <= heartbeat * SLACK + tick
-    assert min(spaces[:-1], default=heartbeat) >= heartbeat * (1 - SOON) - 1e-9, (
-        "floods are not echoed"
-    )
-
-
-def test_a_worker_that_beats_is_answered_and_not_beaten_to() -> None:
-    """Its socket is at hand then; a beat of our own would come when it is not (ADR 0024)."""
-    stage = Stage()
-    worker = stage.worker(b"echo", D01)
-    stage.pass_time(2.4)
-    for _ in range(10):
-        assert worker.take() == []
-        stage.say(worker, Heartbeat(D01))
-        assert worker.take() == [mdp.HEARTBEATS[D01]]
-        stage.pass_time(2.6)
 
 
 def test_late_repeated_and_forged_answers_go_nowhere() -> None:
