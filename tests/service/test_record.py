@@ -14,6 +14,7 @@ from homing.journal.events import (
     RequestReposted,
     RequestRequeued,
 )
+from homing.service.dispatch import MAX_FRESH
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import pack
@@ -47,17 +48,17 @@ def test_what_was_answered_at_last_is_written_before_the_end() -> None:
 
 def test_many_new_requests_bring_the_tick_forward() -> None:
     stage = Stage()
-    worker, client = stage.worker(b"echo", credit=5000), stage.client()
+    worker, client = stage.worker(b"echo", credit=2 * MAX_FRESH), stage.client()
     stage.ask(client)
     (request,) = worker.sent
     work = mdp.read_to_worker(request)
     assert isinstance(work, Work)
     image = mdp.request_head(D0X, b"echo") + pack([b"hello"])
-    stage.broker.receive_all(client, [image] * 4094, stage.now)
+    stage.broker.receive_all(client, [image] * (MAX_FRESH - 2), stage.now)
     assert not any(isinstance(event, RequestAccepted) for event in stage.port.events)
     stage.broker.receive_all(client, [image], stage.now)
     told = [event for event in stage.port.events if isinstance(event, RequestAccepted)]
-    assert len(told) == 4096
+    assert len(told) == MAX_FRESH
 
 
 def test_a_full_disk_takes_no_new_request_and_keeps_no_answer_back() -> None:
