@@ -368,7 +368,7 @@ class Connection:
         inner = self._inner
         for image in images:
             if image[0] == CUT:
-                flags, body = self.reader.watched.popleft().flags(offset), b""
+                flags, body = self.reader.watched.pop(0).flags(offset), b""
                 self._inner_bytes += self._limits.message  # more than that, and past the limit
             elif image[0] & MORE:
                 raise RemoteProtocolError("an encrypted frame with MORE in clear", offset)
