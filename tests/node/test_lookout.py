@@ -23,14 +23,8 @@ class Loop:
         self.yields = 0
         self.served = 0
         self.busy = False
-        self.messages = 0
         self.lookout = Lookout(
-            self.calls.append,
-            lambda: self.now,
-            self._give_way,
-            lambda: not self.busy,
-            MOMENT,
-            lambda: self.messages,
+            self.calls.append, lambda: self.now, self._give_way, lambda: not self.busy, MOMENT
         )
 
     def _give_way(self) -> None:
@@ -46,10 +40,6 @@ class Loop:
         return bool(self.calls)
 
     def message(self) -> None:
-        self.messages += 1
-        self.lookout.call_soon(self._serve)
-
-    def heartbeat(self) -> None:
         self.lookout.call_soon(self._serve)
 
     def _serve(self) -> None:
@@ -68,21 +58,6 @@ def test_after_a_message_the_loop_goes_on_for_a_moment_and_gives_way() -> None:
     loop.message()
     assert loop.sleep() == loop.yields == 5
     assert loop.served == 1
-
-
-def test_heartbeats_are_answered_and_not_looked_for() -> None:
-    """Those of many idle workers come every moment, and nobody waits for them."""
-    loop = Loop()
-    for served in range(1, 5):
-        loop.heartbeat()
-        assert not loop.turn()
-        assert loop.served == served
-    loop.message()
-    assert loop.turn()
-    loop.now += MOMENT
-    loop.heartbeat()
-    loop.turn()
-    assert not loop.turn(), "one that comes meanwhile does not make the look longer"
 
 
 def test_who_comes_again_in_time_is_met_awake() -> None:

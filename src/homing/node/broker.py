@@ -112,7 +112,7 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
         state_every=service.state_interval,
     )
     pace = Pace(broker, host)
-    host.look_out(service.look_out, pace.is_quick, pace.messages)
+    host.look_out(service.look_out, pace.is_quick)
     host.turn.alone = pace.is_alone
     if routers is not None:
         routers.start(host)
@@ -189,10 +189,6 @@ class Pace:
         self._host = host
         self._messages = self._reads = 0
 
-    def messages(self) -> int:
-        """Requests and answers so far."""
-        return self._record.accepts + self._record.answers
-
     def is_alone(self) -> bool:
         """At most one request is under way."""
         return self._core.live <= 1
@@ -201,7 +197,7 @@ class Pace:
         """At most one request is under way, or what comes comes by the dozen."""
         if self._core.live <= 1:
             return True
-        messages = self.messages()
+        messages = self._record.accepts + self._record.answers
         reads = self._host.turn.reads
         dozens = messages - self._messages >= DOZEN * (reads - self._reads)
         self._messages, self._reads = messages, reads

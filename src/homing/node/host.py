@@ -121,10 +121,10 @@ class Host:
 
     # -- setting up -------------------------------------------------------------------------
 
-    def look_out(self, moment: float, worth: Callable[[], bool], stir: Callable[[], int]) -> None:
+    def look_out(self, moment: float, worth: Callable[[], bool]) -> None:
         """Look for more for so many seconds before sleeping, if `worth`; before there are links."""
         if moment > 0 and (os.cpu_count() or 1) > 1:  # with one, whoever sends more needs it
-            lookout = Lookout(self.loop.call_soon, self.now, os.sched_yield, worth, moment, stir)
+            lookout = Lookout(self.loop.call_soon, self.now, os.sched_yield, worth, moment)
             self.turn = Turn(lookout.call_soon, self.loop.call_later)
 
     def add(self, plug: Plug) -> None:

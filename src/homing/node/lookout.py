@@ -30,8 +30,6 @@ class Lookout:
         "_looking",
         "_moment",
         "_skip",
-        "_stir",
-        "_stirred",
         "_until",
         "_vain",
         "_worth",
@@ -44,19 +42,15 @@ class Lookout:
         give_way: Callable[[], None],
         worth: Callable[[], bool],
         moment: float,
-        stir: Callable[[], int],
     ) -> None:
         """`give_way`: let other processes of this processor go first. `moment`: seconds.
 
-        `worth`: whether so little is under way that looking may pay. `stir`: counts what others may follow;
-        heartbeats say nothing of what comes next.
+        `worth`: whether so little is under way that looking may pay.
         """
         self._call_soon = call_soon
         self._clock = clock
         self._give_way = give_way
         self._worth = worth
-        self._stir = stir
-        self._stirred = stir()
         self._moment = moment
         self._looking = False
         self._until = 0.0
@@ -67,10 +61,6 @@ class Lookout:
     def call_soon(self, call: Callable[[], None]) -> None:
         """Something came, and will be seen to in the loop's next step."""
         self._call_soon(call)
-        stirred = self._stir()
-        if stirred == self._stirred:
-            return
-        self._stirred = stirred
         if self._looking:
             self._found += 1
             self._until = self._clock() + self._moment

@@ -264,9 +264,9 @@ class DispatchCore(Handing):
         """
         service, asker = pending.service, pending.asker
         pending.ended = now
-        self.record.answers += 1
         asker.report(pending, FINAL, data)
         pending.answer_size = len(data)
+        self.record.answers += 1
         if pending.number != NOT_YET:
             self.record.answered(pending)
         service.times.observe(now - pending.accepted)
