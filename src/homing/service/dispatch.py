@@ -31,7 +31,7 @@ PARTIAL: Final = Kind.PARTIAL
 FAILED: Final = Kind.FAILED
 
 MAX_FRESH: Final = 512
-"""Requests since the last tick at which the next one comes early: everybody waits the fifth of a millisecond that it takes."""
+"""Requests since the last tick at which the next one comes early: everybody waits while their events are made, some 0.4 µs each."""
 LONG_HEAD: Final = 9
 """Bytes of a long frame's flags and size: a body of exactly the limit is within it."""
 LINE_OF_REPOSTS: Final = 2
