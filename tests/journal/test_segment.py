@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from homing.journal import segment as segments
 from homing.journal.events import NodeStopped, encode
 from homing.journal.segment import (
+    BLOCK_BYTES,
     BLOCK_HEADER_BYTES,
     BLOCKS_AT,
     MARKER,
@@ -97,18 +98,30 @@ def test_one_broken_header_does_no_harm(at: int, second: bool) -> None:
     assert read_header(bytes(data)) == HEADER
 
 
+def walked(data: bytes) -> list[tuple[int, int, int, int]]:
+    return list(walk(lambda at, size: data[at : at + size], len(data), SALT))
+
+
 @given(bodies, st.integers(0, 400))
 def test_walking_the_headers_finds_the_same_blocks(contents: list[bytes], cut: int) -> None:
     data = segment(contents)
     data = data[: max(BLOCKS_AT, len(data) - cut)]
     found = [piece for piece in scan(data, SALT) if isinstance(piece, Block)]
-    assert list(walk(data, SALT)) == [(p.start, p.end, p.first, p.count) for p in found]
+    assert walked(data) == [(p.start, p.end, p.first, p.count) for p in found]
 
 
 def test_walking_passes_over_a_broken_header() -> None:
     data = bytearray(segment([b"one", b"two", b"three"]))
     data[spans([b"one", b"two"])[1][0] + 9] ^= 1
-    assert [first for _, _, first, _ in walk(bytes(data), SALT)] == [1, 21]
+    assert [first for _, _, first, _ in walked(bytes(data))] == [1, 21]
+
+
+@pytest.mark.parametrize("over", range(-6, 7))
+def test_walking_finds_a_marker_wherever_what_is_taken_ends(over: int) -> None:
+    contents = [bytes(BLOCK_BYTES - BLOCK_HEADER_BYTES + over), b"two"]
+    data = bytearray(segment(contents))
+    data[BLOCKS_AT + 9] ^= 1
+    assert [first for _, _, first, _ in walked(bytes(data))] == [11]
 
 
 def test_both_headers_broken_is_an_error() -> None:

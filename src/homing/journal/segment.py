@@ -19,7 +19,7 @@ stretch of bytes that is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mmap import mmap
 
     Buffer: TypeAlias = bytes | mmap
+    Take: TypeAlias = Callable[[int, int], bytes]  # from byte `at` so many, or what there is
 
 FORMAT = 1
 MAGIC = b"HOMINGJ\x01"
@@ -162,22 +163,34 @@ def scan(data: Buffer, salt: int, at: int = BLOCKS_AT) -> Iterator[Block | Damag
         yield bad
 
 
-def walk(data: Buffer, salt: int, at: int = BLOCKS_AT) -> Iterator[tuple[int, int, int, int]]:
+def walk(
+    take: Take, size: int, salt: int, at: int = BLOCKS_AT
+) -> Iterator[tuple[int, int, int, int]]:
     """(start, end, first, count) of every block that is all there, by its header alone.
 
     For planning: whether a body is whole shows when it is read.
     """
-    size = len(data)
     while at < size:
         start = at + BLOCK_HEADER_BYTES
-        head, check = data[at : start - _CRC.size], data[start - _CRC.size : start]
-        if head[:4] != MARKER or len(check) < 4 or crc32(head, salt) != _CRC.unpack(check)[0]:
-            at = _next_marker(data, at + 1)
+        found = take(at, BLOCK_HEADER_BYTES)
+        head, check = found[: -_CRC.size], found[-_CRC.size :]
+        if start > size or head[:4] != MARKER or crc32(head, salt) != _CRC.unpack(check)[0]:
+            at = _search(take, at + 1, size)
             continue
         _, length, first, count, _, _, _ = _BLOCK.unpack(head)
         if start + length <= size:
             yield at, start + length, first, count
         at = start + length
+
+
+def _search(take: Take, at: int, size: int) -> int:
+    """Where the next marker lies, or the end."""
+    while at < size:
+        found = take(at, BLOCK_BYTES).find(MARKER)
+        if found >= 0:
+            return at + found
+        at += BLOCK_BYTES - len(MARKER) + 1  # it may lie across the end of what was taken
+    return size
 
 
 def _next_marker(data: Buffer, at: int) -> int:
