@@ -64,12 +64,12 @@ def driver(journal: Path, tables: Path, *flags: str) -> Iterator[subprocess.Pope
     words += ["--journal", str(journal), "--tables", str(tables), "--max-events", "1200"]
     words += flags
     words += [word for item in QUICK.items() for word in ("--conf", "=".join(item))]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def batches(tables: Path) -> int:
@@ -101,7 +101,8 @@ def test_killed_drivers_leave_every_event_once(
             time.sleep(chance.random() * 2)  # anywhere inside the next batch
             assert process.poll() is None
     with driver(journal, tables) as process:
-        assert process.wait(SECONDS) == 0
+        _, said = process.communicate(timeout=SECONDS)
+        assert (process.returncode, said) == (0, b"")  # nothing of Spark's or of Java's own
     found = Tables(spark, str(tables))
     events = found.read("events")
     assert events.count() == events.select("node", "number").distinct().count() == total
