@@ -65,7 +65,7 @@ def launch(settings: Mapping[str, str]) -> None:
     for key, value in settings.items():
         conf.set(key, value)
     try:
-        gateway: Any = launch_gateway(conf, popen_kwargs={"stderr": saying})
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": saying})  # type: ignore[no-untyped-call]
     finally:
         os.close(saying)
     SparkContext._ensure_initialized(gateway=gateway)

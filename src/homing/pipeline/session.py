@@ -34,8 +34,10 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1m",
 }
 # A stream that is stopped amid a batch is told of it by an exception with a long text, which Spark looks through with a
-# pattern that recurses: with Java's own megabyte that ends in a StackOverflowError, and a thousand lines of it.
-STACK = "-Xss64m"
+# pattern that recurses for every character: Java's own megabyte overflows with 3,000 of them, in a thousand lines, two
+# with 7,000, sixteen with 50,000, which is several times a stack of Spark's with all its causes. Room that no thread
+# needs is not taken.
+STACK = "-Xss16m"
 DRIVER: dict[str, str] = {"spark.driver.defaultJavaOptions": STACK}
 # Where every Python process is one of this interpreter, tasks fork from one that has homing loaded. Arrow's Java
 # would look at each value's bounds, which those who wrote a batch have kept: a tenth of the JVM's time.
