@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -198,7 +199,16 @@ def test_a_line_of_a_file_is_wrong(run: Run, here: Fabric, tmp_path: Path) -> No
     assert push.attrs == {"a": 3}
 
 
-@pytest.mark.parametrize("bad", [b'{"attrs": {"n": 3}', b"\xff\xfe", b'{"attrs": {"": 3}}'])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"attrs": {"n": 3}',
+        b"\xff\xfe",
+        b'{"attrs": {"": 3}}',
+        b'{"attrs": {"n": 3}, "paylod": "x"}',
+        b'{"attrs": {"n": 3}, "id": "12"}',
+    ],
+)
 @pytest.mark.parametrize("piped", [False, True], ids=["file", "pipe"])
 def test_a_line_of_publications_is_bad(
     run: Run, here: Fabric, tmp_path: Path, bad: bytes, piped: bool
@@ -215,6 +225,31 @@ def test_a_line_of_publications_is_bad(
     assert code == 65
     assert told.startswith("homing: readings.jsonl:4: ")
     assert told.splitlines()[0].endswith("(2 published: all before it)") == piped
+
+
+def test_lines_with_ids_are_published_once_however_often(
+    run: Run, here: Fabric, tmp_path: Path
+) -> None:
+    lines = [json.dumps({"attrs": {"n": n}, "id": f"{n:024x}"}) for n in (1, 2, 3, 2)]
+    (tmp_path / "some.jsonl").write_text("\n".join(lines[:2]))
+    (tmp_path / "all.jsonl").write_text("\n".join(lines))
+
+    async def got() -> list[object]:
+        async with here.subscriber() as subscriber:
+            await subscriber.subscribe("n >= 0")
+            for name in ("some.jsonl", "all.jsonl"):
+                words = ("--from", name, "--to", here.publishers, "--token", "known")
+                assert await asyncio.to_thread(run, "publish", *words) == (0, "")
+            async with homing.Publisher(here.publishers, token="known") as publisher:
+                await publisher.publish({"n": 4})
+            return [await anext(subscriber) for _ in range(4)]
+
+    assert [push.attrs["n"] for push in asyncio.run(got()) if isinstance(push, homing.Push)] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_a_count_of_none_is_refused(run: Run) -> None:

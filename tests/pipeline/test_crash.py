@@ -22,18 +22,19 @@ from homing.journal.events import (
 )
 from homing.pipeline.tables import Tables
 from tests.conftest import PROFILE
-from tests.pipeline.conftest import QUICK, WriteJournal
+from tests.pipeline.conftest import QUICK, SKEW, WriteJournal
 
 KILLS = 10 if PROFILE == "nightly" else 1
 SECONDS = 240  # for a driver to come up and write, on a machine that has other things to do
-GROUPS, SIZE, PUSHES = 9, 400, 700
+# Each life finds as much that is new: the last one too has something to be killed in.
+EACH, SIZE, PUSHES = 9, 400, 700
 
 
 def story() -> list[list[Event]]:
     """Requests whose answers come a group later, so that every batch leaves some open."""
     events: list[Event] = []
     opened: list[int] = []
-    for _ in range(GROUPS * SIZE // 2):
+    for _ in range(KILLS * EACH * SIZE // 2):
         if len(opened) > SIZE:
             events.append(RequestAnswered(2.0, opened.pop(0), b"w", 1))
         events.append(RequestAccepted(1.0, b"echo", b"c", 1))
@@ -57,17 +58,18 @@ def pushes() -> list[list[Event]]:
 
 
 @contextmanager
-def driver(journal: Path, tables: Path) -> Iterator[subprocess.Popen[bytes]]:
+def driver(journal: Path, tables: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that ingests; killed, if it still runs, when the test is done with it."""
     words = [sys.executable, "-m", "homing.cli", "pipeline", "ingest", "--master", "local[2]"]
     words += ["--journal", str(journal), "--tables", str(tables), "--max-events", "1200"]
+    words += flags
     words += [word for item in QUICK.items() for word in ("--conf", "=".join(item))]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def batches(tables: Path) -> int:
@@ -83,19 +85,24 @@ def test_killed_drivers_leave_every_event_once(
     groups, more = story(), pushes()
     answered, total = sum(map(len, groups)) // 2, sum(map(len, [*groups, *more]))
     journal, tables = tmp_path / "journal", tmp_path / "tables"
-    write_journal(journal / "broker", *groups)
+    log = write_journal(journal / "broker")
     write_journal(journal / "push", *more, node=b"node0002")
     chance = random.Random(5)
-    for _ in range(KILLS):
+    for life in range(KILLS):
+        for group in groups[EACH * life : EACH * (life + 1)]:
+            log.append(group, SKEW)
         before = batches(tables)
-        with driver(journal, tables) as process:
+        with driver(journal, tables, "--follow") as process:
             deadline = time.monotonic() + SECONDS
-            while batches(tables) <= before and process.poll() is None:
+            while batches(tables) <= before:
+                assert process.poll() is None, "it ended by itself"
                 assert time.monotonic() < deadline, "no batch in time"
                 time.sleep(0.02)
             time.sleep(chance.random() * 2)  # anywhere inside the next batch
+            assert process.poll() is None
     with driver(journal, tables) as process:
-        assert process.wait(SECONDS) == 0
+        _, said = process.communicate(timeout=SECONDS)
+        assert (process.returncode, said) == (0, b"")  # nothing of Spark's or of Java's own
     found = Tables(spark, str(tables))
     events = found.read("events")
     assert events.count() == events.select("node", "number").distinct().count() == total

@@ -24,6 +24,8 @@ NUMBERS = [
 # Between two floats, of which every way of rounding but the right one takes the other.
 HALVES = ["9007199254740993.0", "9007199254740995.0", "900719925474099.25", "4503599627370496.5"]
 BEYOND = ["9007199254740992", "1e23", "1e-23", "0.1234567890123456789", "1" * 30, "1e999", "1e-999"]
+# Nineteen digits that 64 bits do not hold.
+BEYOND += ["9223372036854775808", "-9223372036854775809", "9" * 19, "9.999999999999999999"]
 NO_NUMBERS = [
     "01",
     "1.",

@@ -66,13 +66,15 @@ def ingest(
 ) -> int:
     """Read the journals into tables, from where the last run stopped."""
     from homing.pipeline import ingest as job
+    from homing.pipeline.agreeing import alone
 
     source = where.source(flags.load(), journal, endpoint)
     tables = where.open(flags)
     if where.explain:
         job.reading(tables, source).explain("formatted")
         return OK
-    _follow(lambda: job.start(tables, source, follow=follow, max_events=max_events), follow)
+    with alone(tables):
+        _follow(lambda: job.start(tables, source, follow=follow, max_events=max_events), follow)
     markers = tables.markers()
     total = sum(marker.events for marker in markers)
     print(f"{total:,} events in {len(markers)} batches at {tables.root}")

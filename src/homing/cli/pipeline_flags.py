@@ -8,7 +8,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -37,6 +37,10 @@ class Where:
         tuple[str, ...], Parameter(help="any setting of Spark: key=value", show_default=False)
     ] = ()
     explain: Annotated[bool, Parameter(help="print Spark's plan instead of running")] = False
+    spark_log: Annotated[
+        Literal["error", "warn", "info", "debug"],
+        Parameter(help="what is seen of Spark's own log"),
+    ] = "error"
 
     def open(self, flags: ConfigFlags) -> Tables:
         """A Spark session and the tables in it, whether there are any or not."""
@@ -54,7 +58,7 @@ class Where:
         for name in _TWICE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         with busy("starting Spark"):
-            spark = connect(master, remote=remote, settings=settings)
+            spark = connect(master, remote=remote, settings=settings, log=self.spark_log)
         root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
         return Tables(spark, root)
 

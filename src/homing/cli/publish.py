@@ -3,6 +3,10 @@
 Prints how many subscriptions each publication matched. A value that reads as a number or
 as true/false is one; quote it twice to send text.
 
+A file is read to its end before anything of it is published: a line that is wrong is told, and
+nothing is sent. Lines that have an "id" (24 hex digits) may be published again, after an
+interrupt for example: matchers recognise the last 65,536 ids, and pass none on a second time.
+
 Examples:
   homing publish price=12.5 city=Paris --payload "hello"
   homing publish 'zip="01234"' vip=true --to 10.0.0.1:7001
@@ -14,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -25,6 +29,8 @@ from homing.errors import Malformed, RequestTimeout, SubscriptionError, Unavaila
 
 app = verb("publish", __doc__)
 
+Line: TypeAlias = tuple[dict[str, Any], str, bytes]
+
 
 @app.default
 async def publish(
@@ -32,7 +38,7 @@ async def publish(
     payload: Annotated[str, Parameter(help="text to send along")] = "",
     source: Annotated[
         Path | None,
-        Parameter(name="--from", help='lines of {"attrs": {…}, "payload": "…"}'),
+        Parameter(name="--from", help='lines of {"attrs": {…}, "payload": "…", "id": "…"}'),
     ] = None,
     to: Annotated[tuple[str, ...], Parameter(help="HOST:PORT of a matcher; several: tried")] = (),
     token: Annotated[str, Parameter(help="what publishers must know there")] = "",
@@ -93,20 +99,22 @@ class _Lines:
         self.bad: Malformed | None = None
         self._source = source
 
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], str]]:
+    def __iter__(self) -> Iterator[Line]:
         try:
             yield from read_publications(self._source)
         except Malformed as bad:
             self.bad = bad
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
     attrs: dict[str, bool | int | float | str]
     payload: str = ""
+    id: str = ""
 
 
-def read_publications(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
+def read_publications(source: Path) -> Iterator[Line]:
     """The publications of a file, one a line; a bad line is named."""
+    from homing.ids import parse_id
     from homing.push.subscription import check_attributes
 
     with source.open("rb") as file:
@@ -116,9 +124,10 @@ def read_publications(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
             try:
                 read = msgspec.json.decode(line, type=_Line)
                 check_attributes(dict(read.attrs))
-            except (msgspec.DecodeError, UnicodeDecodeError, SubscriptionError) as error:
+                identity = parse_id(read.id) if read.id else b""
+            except (msgspec.DecodeError, UnicodeError, SubscriptionError, Malformed) as error:
                 raise Malformed(f"{source}:{number}: {error}") from error
-            yield read.attrs, read.payload
+            yield read.attrs, read.payload, identity
 
 
 def parse_attributes(words: tuple[str, ...]) -> dict[str, Any]:

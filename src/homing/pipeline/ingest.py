@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from homing.pipeline import files, pieces
+from homing.pipeline import agreeing, files, pieces
 from homing.pipeline.projecting import PROJECTIONS
 from homing.pipeline.schema import EVENTS
 from homing.pipeline.tables import TABLES, Marker, Table, Tables
@@ -36,8 +36,10 @@ def start(
 ) -> StreamingQuery:
     """Begin where the last run stopped; with `follow`, go on until the query is stopped.
 
-    `journal`: a directory of journals, or the source's options.
+    `journal`: a directory of journals, or the source's options. Two at once would spoil each other's batches:
+    `with agreeing.alone(tables)` keeps others off.
     """
+    agreeing.check(tables)
     source = _options(journal)
     reader = tables.spark.readStream.format("homing").option("maxEvents", max_events)
     ranges = reader.options(**source).option("ranges", "true").load()

@@ -15,7 +15,7 @@ NUMBER, BOOLEAN, TEXT = 0, 1, 2
 # division of the two rounds once, and right. Longer ones are divided with a remainder.
 EXACT = 2**53
 POWERS = np.array([float(10**i) for i in range(23)])
-LONGEST = 10**18  # so that nothing overflows; no float needs more digits
+LONGEST = 10**17  # a digit behind it still fits 64 bits; no float needs more
 MOST_EXPONENT = 99
 SPLIT = 2.0**27 + 1
 # A quotient's remainder that is this little away from half a float's last bit may be on either side.
@@ -43,9 +43,9 @@ def agrees(data, at, stop, word, begin, end):
 def digits(data, at, stop, number):
     """A number with the digits that follow, and where they end; NO if it becomes too long."""
     while at < stop and ZERO <= data[at] <= NINE:
-        number = number * 10 + np.int64(data[at] - ZERO)
         if number >= LONGEST:
             return number, NO
+        number = number * 10 + np.int64(data[at] - ZERO)
         at += 1
     return number, at
 

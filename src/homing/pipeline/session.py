@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
-import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.errors import PipelineError
+from homing.pipeline import jvm
 from homing.pipeline.source import JournalSource
 
 log = logging.getLogger(__name__)
@@ -26,7 +21,6 @@ log = logging.getLogger(__name__)
 # How often a stream is begun whose Python process came too late, and what Spark says then.
 ATTEMPTS = 5
 LATE = "connect back"
-STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 OURS = "homing.errors."
 TRACEBACK = "Traceback (most recent call last):"
 
@@ -40,8 +34,10 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1m",
 }
 # A stream that is stopped amid a batch is told of it by an exception with a long text, which Spark looks through with a
-# pattern that recurses: with Java's own megabyte that ends in a StackOverflowError, and a thousand lines of it.
-STACK = "-Xss64m"
+# pattern that recurses for every character: Java's own megabyte overflows with 3,000 of them, in a thousand lines, two
+# with 7,000, sixteen with 50,000, which is several times a stack of Spark's with all its causes. Room that no thread
+# needs is not taken.
+STACK = "-Xss16m"
 DRIVER: dict[str, str] = {"spark.driver.defaultJavaOptions": STACK}
 # Where every Python process is one of this interpreter, tasks fork from one that has homing loaded. Arrow's Java
 # would look at each value's bounds, which those who wrote a batch have kept: a tenth of the JVM's time.
@@ -57,51 +53,38 @@ def connect(
     remote: str | None = None,
     name: str = "homing",
     settings: Mapping[str, str] | None = None,
+    log: str = jvm.QUIET,
 ) -> SparkSession:
-    """A session at a master, or over Spark Connect at `sc://…`; `format("homing")` works in it."""
+    """A session at a master, or over Spark Connect at `sc://…`; `format("homing")` works in it.
+
+    `log`: what is seen on stderr of Spark's own log, from `error` to `debug`.
+    """
     # Tasks must run the interpreter that has homing, not whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if remote is None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a local job listens to nobody else
-    if remote is None:
-        _spark_home()
+    if log not in jvm.LEVELS:
+        raise PipelineError(f"Spark's log is seen from {', '.join(jvm.LEVELS)} on, not {log!r}")
     if remote is not None and find_spec("grpc") is None:
         raise PipelineError("Spark Connect needs gRPC", hint="pip install 'pyspark[connect]'")
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(remote) if remote else builder.master(master)
     near = LOCAL if master.startswith("local") else DRIVER
-    for key, value in {**DEFAULTS, **({} if remote else near), **(settings or {})}.items():
+    chosen = {**DEFAULTS, **({} if remote else near), **(settings or {})}
+    for key, value in chosen.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
     if remote is None:
-        spark.sparkContext.setLogLevel("ERROR")  # what a job has to say it says itself
-        _without_stacks(spark)
+        jvm.make_home(log)
+        if log == jvm.QUIET:
+            jvm.launch({**chosen, "spark.master": master, "spark.app.name": name})
+    spark = builder.getOrCreate()
+    if remote is None and log == jvm.QUIET:
+        jvm.keep_quiet(spark)
+    elif remote is None:
+        spark.sparkContext.setLogLevel(log.upper())
     register(spark)
     return spark
-
-
-def _without_stacks(spark: SparkSession) -> None:
-    """A stream that fails raises its error; Spark logs it too, and a hundred lines of Java and Python with it."""
-    jvm: Any = spark._jvm
-    log4j = jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setLevel(STREAMS, log4j.Level.OFF)
-
-
-def _spark_home() -> None:
-    """Let Python processes import the pyspark that is installed.
-
-    Spark puts a zip of it first, which each process would have to compile anew: on a busy machine
-    longer than the ten seconds it gets. A home without that zip leaves them the one with bytecode.
-    """
-    if "SPARK_HOME" in os.environ:
-        return
-    home = Path(tempfile.mkdtemp(prefix="homing-spark-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for part in Path(pyspark.__file__).parent.iterdir():
-        if part.name in ("bin", "jars", "sbin"):
-            (home / part.name).symlink_to(part)
-    os.environ["SPARK_HOME"] = str(home)
 
 
 def register(spark: SparkSession) -> None:

@@ -37,9 +37,7 @@ class Publisher(Blocking[publisher.Publisher]):
         """Publish; how many subscriptions matched."""
         return self._call(self._inner.publish(attributes, payload, identity=identity))
 
-    def publish_all(
-        self, publications: Iterable[tuple[Mapping[str, Value], bytes | str]]
-    ) -> list[int]:
+    def publish_all(self, publications: Iterable[publisher.Publication]) -> list[int]:
         """Publish many, pipelined; match counts in their order."""
 
         async def collect() -> list[int]:

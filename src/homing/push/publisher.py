@@ -14,6 +14,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -34,6 +35,11 @@ from homing.push.values import Value
 from homing.wire.packet import PacketStream
 
 DEFAULT_MATCHER = "127.0.0.1:7001"
+
+# Attributes, payload and, if it is to be known when it comes again, a message id of the caller's.
+Publication: TypeAlias = (
+    tuple[Mapping[str, Value], bytes | str] | tuple[Mapping[str, Value], bytes | str, bytes]
+)
 
 
 class Publisher:
@@ -89,16 +95,17 @@ class Publisher:
         async with self._slots:
             return await self._start(attributes, payload, identity)
 
-    async def publish_all(
-        self, publications: Iterable[tuple[Mapping[str, Value], bytes | str]]
-    ) -> AsyncIterator[int]:
-        """Publish many, as many at once as the window allows; match counts in their order."""
+    async def publish_all(self, publications: Iterable[Publication]) -> AsyncIterator[int]:
+        """Publish many, as many at once as the window allows; match counts in their order.
+
+        Each is (attributes, payload) or (attributes, payload, identity).
+        """
         under_way: deque[asyncio.Future[int]] = deque()
         try:
-            for attributes, payload in publications:
+            for publication in publications:
                 while under_way and (len(under_way) >= self._window or self._open().full):
                     yield await under_way.popleft()
-                under_way.append(self._start(attributes, payload))
+                under_way.append(self._start(*publication))
             while under_way:
                 yield await under_way.popleft()
         finally:
@@ -118,6 +125,9 @@ class Publisher:
         except UnicodeEncodeError as error:
             raise SubscriptionError(f"text that has no UTF-8: {error}") from error
         identity = self._open().publish(json, body, identity)
+        known = self._waiting.get(identity)
+        if known is not None and not known.done():  # under way already: one answer for both
+            return known
         loop = asyncio.get_running_loop()
         future = self._waiting[identity] = loop.create_future()
         if self._timeout is not None:

@@ -1,0 +1,63 @@
+"""Before `ingest` begins: tables and checkpoint tell of the same batches, and nobody else writes them.
+
+Batches are known by their numbers. A checkpoint that was removed begins again with batch 0, which tables that
+stayed have already: its events, and with them all that came meanwhile, would be passed over. Tables that were removed
+lack what their checkpoint says is read. Either way rows would be missing without a word.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from homing.errors import PipelineError
+from homing.pipeline.tables import Tables
+
+LOCK = "_ingest.lock"
+
+
+def check(tables: Tables) -> None:
+    """PipelineError if one of the two is from another time; only directories of this machine are looked at."""
+    if tables.local is None:
+        return
+    generation, markers = tables.generation(), tables.markers()
+    compacted = generation.upto if generation else -1
+    written = max(compacted, markers[-1].batch if markers else -1)
+    checkpoint = tables.local / "_checkpoint"
+    if written > _last(checkpoint / "offsets"):
+        raise _apart(tables, f"tables, up to batch {written}, but not all of its checkpoint")
+    if written < _last(checkpoint / "commits"):
+        raise _apart(tables, "a checkpoint, but not all tables that belong to it")
+
+
+def _last(directory: Path) -> int:
+    """The highest batch of a checkpoint's notes; Spark keeps the newest hundred."""
+    names = [path.name for path in directory.glob("[0-9]*")]
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def _apart(tables: Tables, there: str) -> PipelineError:
+    return PipelineError(
+        f"{tables.root} has {there}: what is read from here on would be missing",
+        hint="put back what was removed, or ingest into another directory",
+    )
+
+
+@contextmanager
+def alone(tables: Tables) -> Iterator[None]:
+    """Nobody else ingests into these tables meanwhile, who asks for that too; PipelineError if somebody does."""
+    if tables.local is None:
+        yield
+        return
+    tables.local.mkdir(parents=True, exist_ok=True)
+    with (tables.local / LOCK).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PipelineError(
+                f"another ingest writes the tables at {tables.root}",
+                hint="wait for it, or give this one a directory of its own",
+            ) from None
+        yield

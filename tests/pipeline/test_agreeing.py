@@ -1,0 +1,65 @@
+"""Tables and checkpoints that were taken apart are told, and so is a second one who ingests."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from homing.errors import PipelineError
+from homing.pipeline import ingest
+from homing.pipeline.agreeing import LOCK, alone, check
+from homing.pipeline.tables import Tables
+from tests.pipeline.conftest import WriteJournal, run_through
+from tests.pipeline.test_requests import STORY
+
+
+def ingested(spark: SparkSession, tmp_path: Path, write_journal: WriteJournal) -> Tables:
+    write_journal(tmp_path / "journal", STORY)
+    tables = Tables(spark, str(tmp_path / "tables"))
+    check(tables)  # nothing is there
+    run_through(partial(ingest.start, tables, str(tmp_path / "journal")))
+    check(tables)
+    return tables
+
+
+def test_either_without_the_other(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    """What came meanwhile would be passed over as read, or what was read be missing."""
+    tables = ingested(spark, tmp_path, write_journal)
+    checkpoint = tmp_path / "tables" / "_checkpoint"
+    shutil.move(checkpoint, tmp_path / "kept")
+    with pytest.raises(PipelineError, match="not all of its checkpoint"):
+        ingest.start(tables, str(tmp_path / "journal"))
+    shutil.rmtree(tables.root)
+    shutil.copytree(tmp_path / "kept", checkpoint)
+    with pytest.raises(PipelineError, match="not all tables"):
+        ingest.start(tables, str(tmp_path / "journal"))
+
+
+def test_a_driver_that_was_killed_is_no_mistake(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    """Between marker and commit, or before the marker."""
+    tables = ingested(spark, tmp_path, write_journal)
+    (commit,) = (tmp_path / "tables" / "_checkpoint" / "commits").glob("[0-9]*")
+    commit.unlink()
+    check(tables)
+    shutil.rmtree(tmp_path / "tables" / "_batches")
+    check(tables)
+
+
+def test_one_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(spark, str(tmp_path / "tables"))
+    with (
+        alone(tables),
+        pytest.raises(PipelineError, match="another ingest"),
+        alone(Tables(spark, tables.root)),
+    ):
+        pass
+    with alone(tables):  # whoever comes later
+        assert (tmp_path / "tables" / LOCK).exists()
