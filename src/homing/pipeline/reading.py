@@ -15,7 +15,7 @@ from homing.errors import CorruptSegment
 from homing.journal.columns import SCHEMA, batch
 from homing.journal.positions import Range
 from homing.journal.reader import Segment, blocks, events_of, segments
-from homing.journal.sealing import unreadable
+from homing.journal.sealing import check_footer, unreadable
 from homing.pipeline.asked import Asked, Wanted
 from homing.pipeline.remote import Remote
 
@@ -57,6 +57,7 @@ def whole_copy(asked: Asked, piece: Range) -> Path | None:
         return None
     copy = _copy(piece)
     try:
+        check_footer(copy)
         with pq.ParquetFile(copy) as file:
             whole, _ = _row_groups(file.metadata, piece)
             exact = len(whole) == file.num_row_groups and file.schema_arrow.equals(SCHEMA)
@@ -137,6 +138,7 @@ def _from_parquet(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
     for_filters = ["at"] * timed + ["kind"] * (wanted.kinds is not None)
     names = list(dict.fromkeys([*asked.schema.names, *for_filters]))
     schema = pa.schema([SCHEMA.field(name) for name in names])
+    check_footer(_copy(piece))
     # A file that is mapped is not copied, and threads of a task would only be in those of others' way.
     with pa.memory_map(str(_copy(piece))) as source:
         told = pq.read_metadata(source)
