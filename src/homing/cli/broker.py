@@ -20,6 +20,9 @@ from cyclopts import Parameter
 from homing.cli.parts import need_server
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
 
+PARTING = 1.0
+"""Seconds in which refusals of what did not end while it drained, and DISCONNECTs, leave."""
+
 app = verb("broker", __doc__)
 
 
@@ -89,5 +92,6 @@ def serve(config: Any) -> int:
         return run_node(
             start,
             make_host=partial(Host.configured, config.node),
-            drain_seconds=config.node.drain_timeout + 1.0,
+            drain_seconds=config.node.drain_timeout,
+            parting=PARTING,
         )

@@ -117,7 +117,9 @@ class Client(Blocking[asynchronous.Client]):
             while got := self._call(pump.some()):
                 yield from got
         finally:
-            with contextlib.suppress(LinkError):  # of a client that is closed nothing is left to end
+            with contextlib.suppress(
+                LinkError
+            ):  # of a client that is closed nothing is left to end
                 self._call(pump.close())
 
 
