@@ -84,6 +84,29 @@ def test_a_disk_that_stays_behind_is_not_waited_for_longer(monkeypatch: pytest.M
     on_loop(test)
 
 
+def test_whose_work_does_not_end_while_a_node_drains_is_told() -> None:
+    class Busy(Memory):
+        drained = False
+
+        def drain(self, now: float) -> None:
+            """Its work goes on."""
+
+        def stop(self, now: float) -> None:
+            self.drained = True
+            for link in self.links:
+                link.send(b"shutting down\n")
+
+    async def test() -> None:
+        host, port = lines_host(Busy())
+        reader, writer = await dial(port)
+        await until(lambda: host.plugs["lines"].links)
+        await host.drain(host.now() + 0.05)
+        assert await reader.read() == b"shutting down\n"
+        writer.close()
+
+    on_loop(test)
+
+
 def test_a_node_that_stood_still_hears_its_peers_before_it_judges_them() -> None:
     class Order(Memory):
         def wake(self, key: Hashable, now: float) -> None:

@@ -20,9 +20,6 @@ from cyclopts import Parameter
 from homing.cli.parts import need_server
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
 
-PARTING = 1.0
-"""Seconds in which refusals of what did not end while it drained, and DISCONNECTs, leave."""
-
 app = verb("broker", __doc__)
 
 
@@ -93,5 +90,4 @@ def serve(config: Any) -> int:
             start,
             make_host=partial(Host.configured, config.node),
             drain_seconds=config.node.drain_timeout,
-            parting=PARTING,
         )

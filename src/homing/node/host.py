@@ -43,6 +43,8 @@ HELD_LIMIT = 512 << 20
 PRESSED_SECONDS = 2.0
 # How often a drain looks whether all is done.
 DRAIN_STEP = 0.02
+# Seconds for what a role says to those whose work did not end while it drained.
+LAST_WORDS = 1.0
 # Seconds that a timer may be late before what peers said meanwhile is read first: a node that was stopped, or busy, for
 # longer than others may be silent would take all of them for dead.
 STOOD_STILL = 0.1
@@ -66,6 +68,15 @@ class Draining(Protocol):
 
     def drain(self, now: float) -> None:
         """Take no new work; `drained` is true once the old is done."""
+        ...
+
+
+@runtime_checkable
+class Parting(Draining, Protocol):
+    """A role that has words for those whose work did not end in time."""
+
+    def stop(self, now: float) -> None:
+        """The drain is over, `drained` or not."""
         ...
 
 
@@ -279,6 +290,10 @@ class Host:
             # Whoever comes meanwhile is told so, and whoever lost its link can fetch its answer.
             self.role.drain(self.now())
             await self._until(partial(getattr, self.role, "drained"), deadline)
+        if isinstance(self.role, Parting):
+            if not self.role.drained:
+                self.role.stop(self.now())
+            deadline = max(deadline, self.now() + LAST_WORDS)
         for listener in self._listeners:
             listener.close()
         self._stop_dials()

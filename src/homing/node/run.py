@@ -46,15 +46,13 @@ def run_node(
     make_host: Callable[[], Host] = Host,
     leave: Callable[[], Awaitable[None]] | None = None,
     drain_seconds: float = DRAIN_SECONDS,
-    parting: float = 0.0,
 ) -> int:
     """Run a node until a signal ends it: `start` gives the host its role, plugs and sockets.
 
-    `leave` tells others that it goes, before it drains. `parting`: seconds for the last words of a role that keeps to
-    `drain_seconds` itself.
+    `leave` tells others that it goes, before it drains.
     """
     raise_file_limit()
-    return run(_live(start, make_host, leave, drain_seconds, parting))
+    return run(_live(start, make_host, leave, drain_seconds))
 
 
 async def _live(
@@ -62,7 +60,6 @@ async def _live(
     make_host: Callable[[], Host],
     leave: Callable[[], Awaitable[None]] | None,
     drain_seconds: float,
-    parting: float,
 ) -> int:
     host = make_host()
     ending = Ending()
@@ -74,7 +71,7 @@ async def _live(
             if leave is not None:
                 await leave()
             _log.info("draining for at most %.1f s", drain_seconds)
-            return await ending.unless_aborted(host.drain(host.now() + drain_seconds + parting))
+            return await ending.unless_aborted(host.drain(host.now() + drain_seconds))
     finally:
         host.stop()
         # Aborted transports tell their links in the loop's next turn.

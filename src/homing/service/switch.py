@@ -169,7 +169,7 @@ class Broker:
         if key == "tick":
             self._port.later(now + self._tick_every, "tick")
             self._tick(now)
-        elif key == "stop":
+        elif key == "stop" and not self._stopped:
             self.stop(now)
         elif key == "greet" and self.pool is not None:
             self.pool.greet(now)
