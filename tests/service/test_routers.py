@@ -379,8 +379,11 @@ def test_a_router_that_loops_for_ever_is_killed_and_replaced(
     reaper: Reaper, context: zmq.Context[Any]
 ) -> None:
     route = "tests.service.test_routers:loops"
-    broker = reaper.broker("here", "--routers", "1", service__route=route)
+    broker = reaper.broker(
+        "here", "--routers", "1", service__route=route, service__heartbeat="600ms"
+    )
     client = dealer(context, broker.ends["localfe"])
+    client.setsockopt(zmq.RCVTIMEO, 60_000)  # three routers are started, one after the other
     for body in (b"fine", b"x", b"fine too"):
         client.send_multipart([b"", b"MDPC0X", b"mmi.service", body])
     answers = [client.recv_multipart()[2:] for _ in range(3)]
