@@ -184,7 +184,7 @@ class Bench:
         columns = ["library and broker", "requests/s", "CPU µs of the client"]
         self.report.table("All in Python, 64 in flight, credit 16", columns, rows)
         self.report.note(
-            "Client and worker share a core, the broker has the other. aio-pika's worker has each answer confirmed, as is its default, and acknowledges each request."
+            "Client and worker share a core, the broker has the other. aio-pika's channels are without publisher confirms; its worker acknowledges each request."
         )
 
     def memory(self) -> None:

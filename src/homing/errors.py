@@ -106,6 +106,7 @@ class HandshakeRefused(LinkError):
     """The peer refused our mechanism, key or token."""
 
     code = "refused"
+    hint = "is it the key, password or token that is asked for there? A broker with CURVE wants --key and --broker-key, one with PLAIN --user"
     retryable = False
 
 

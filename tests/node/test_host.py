@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+import time
 from collections.abc import Hashable
 from pathlib import Path
 
@@ -78,6 +79,60 @@ def test_a_disk_that_stays_behind_is_not_waited_for_longer(monkeypatch: pytest.M
         assert await reader.readline() == b"second\n"
         assert not host.pressed
         writer.close()
+        host.stop()
+
+    on_loop(test)
+
+
+def test_whose_work_does_not_end_while_a_node_drains_is_told() -> None:
+    class Busy(Memory):
+        drained = False
+
+        def drain(self, now: float) -> None:
+            """Its work goes on."""
+
+        def stop(self, now: float) -> None:
+            self.drained = True
+            for link in self.links:
+                link.send(b"shutting down\n")
+
+    async def test() -> None:
+        host, port = lines_host(Busy())
+        reader, writer = await dial(port)
+        await until(lambda: host.plugs["lines"].links)
+        await host.drain(host.now() + 0.05)
+        assert await reader.read() == b"shutting down\n"
+        writer.close()
+
+    on_loop(test)
+
+
+def test_a_node_that_stood_still_hears_its_peers_before_it_judges_them() -> None:
+    class Order(Memory):
+        def wake(self, key: Hashable, now: float) -> None:
+            super().wake((key, len(self.received)), now)
+
+    async def test() -> None:
+        quiet = socket.socket()
+
+        def stand_still(link: Link, message: bytes) -> None:
+            if message == b"stop":
+                quiet.sendall(b"I live\n")
+                host.later(host.now() + 0.01, "judge")
+                time.sleep(0.3)
+
+        role = Order(stand_still)
+        host, port = lines_host(role)
+        quiet.connect(("127.0.0.1", port))
+        _, busy = await dial(port)
+        await until(lambda: len(role.links) == 2)
+        busy.write(b"stop\n")
+        await until(lambda: role.woken)
+        assert role.woken == [("judge", 2)]
+        host.later(host.now(), "next")
+        await until(lambda: len(role.woken) == 2)
+        busy.close()
+        quiet.close()
         host.stop()
 
     on_loop(test)

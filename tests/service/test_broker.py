@@ -408,6 +408,10 @@ def test_mmi() -> None:
     services = msgspec.json.decode(mmi(b"mmi.services"))
     assert services["echo"] == {"workers": 1, "free": 2, "waiting": 0, "live": 0, "peers": []}
     assert msgspec.json.decode(mmi(b"mmi.workers", b"echo"))[0]["credit"] == 2
+    assert "*" not in services
+    stage.worker(b"", credit=3)
+    services = msgspec.json.decode(mmi(b"mmi.services"))
+    assert services["*"] == {"workers": 1, "free": 3, "waiting": 0, "live": 0, "peers": []}
     assert msgspec.json.decode(mmi(b"mmi.peers")) == {}
     assert msgspec.json.decode(mmi(b"mmi.queue"))["echo"] == {"waiting": 0, "bytes": 0}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,10 @@ from homing.journal.events import RequestAccepted, RequestAnswered, RequestRefus
 from homing.journal.reader import read
 from tests.conftest import PROFILE
 from tests.service.foreign import Client, Worker
-from tests.service.processes import BrokerProcess, Reaper, processes
+from tests.service.processes import BrokerProcess, Reaper
 
 pytestmark = pytest.mark.slow
 ROUNDS = 50 if PROFILE == "nightly" else 4
-
-
-@pytest.fixture
-def reaper(tmp_path: Path) -> Iterator[Reaper]:
-    with processes(tmp_path) as reaper:
-        yield reaper
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context[Any]]:
-    context: zmq.Context[Any] = zmq.Context()
-    context.setsockopt(zmq.LINGER, 0)  # a socket collected with something unsent ends too
-    yield context
-    context.destroy(linger=0)
 
 
 def dealer(context: zmq.Context[Any], endpoint: str) -> zmq.Socket[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from homing.testing import RecordingLink, RecordingPort
 from homing.wire import mdp, tasks
 from homing.wire.frames import frame, pack
 from homing.wire.mdp_messages import Nak, Request
-from tests.service.processes import Process, Reaper, processes
+from tests.service.processes import Process, Reaper
 from tests.service.stage import D0X, Stage
 from tests.service.test_processes import ROUNDS, dealer, until
 
@@ -62,15 +61,23 @@ class Office(Stage):
         return inbox
 
     def work(self, name: bytes, count: int = 1000) -> None:
-        """Let a router decide what lies on its desk."""
+        """Let a router decide what lies on its desk, and what is laid there then."""
         inbox, outbox, role = self.desks[name]
         out = RecordingLink("decisions")
         role.opened(out, 0.0)
-        tickets, inbox.sent = inbox.sent[:count], inbox.sent[count:]
-        for image in tickets:
-            role.receive(RecordingLink("tasks"), image, self.now)
-        for image in out.take():
-            self.broker.receive(outbox, image, self.now)
+        while inbox.sent and count > 0:
+            tickets, inbox.sent = inbox.sent[:count], inbox.sent[count:]
+            count -= len(tickets)
+            for image in tickets:
+                role.receive(RecordingLink("tasks"), image, self.now)
+            for image in out.take():
+                self.broker.receive(outbox, image, self.now)
+
+    def lose(self, name: bytes) -> None:
+        """A router dies with what lies on its desk."""
+        inbox, outbox, _ = self.desks.pop(name)
+        self.broker.closed(inbox, self.now)
+        self.broker.closed(outbox, self.now)
 
 
 def task(message_id: str, service: str = "echo") -> bytes:
@@ -132,10 +139,8 @@ def test_what_a_dead_router_held_goes_to_another_in_order() -> None:
     for number in range(6):
         office.broker.receive(client, task(str(number)), office.now)
     office.work(b"r1", 2)
-    inbox, outbox, _ = office.desks.pop(b"r1")
     office.router(b"r2")
-    office.broker.closed(inbox, office.now)
-    office.broker.closed(outbox, office.now)
+    office.lose(b"r1")
     office.work(b"r2")
     assert ids(worker) == [str(number) for number in range(6)]
     late = write_decision(b"r1", 3, Decision(tasks.Task("echo", "3", b""), 0, 0))
@@ -169,6 +174,65 @@ def test_a_router_that_hangs_is_left_for_another() -> None:
     assert ids(worker) == ["1"]
     office.work(b"r1")
     assert ids(worker) == [], "its decision comes late"
+
+
+def test_who_runs_a_router_that_hangs_is_told() -> None:
+    office = Office()
+    office.router(b"r1")
+    assert office.broker.pool is not None
+    told: list[bytes] = []
+    office.broker.pool.hung = lambda name, seconds: told.append(name)
+    office.broker.receive(office.link("taskfe"), task("1"), office.now)
+    for _ in range(2):
+        office.broker.wake("tick", office.now)
+        assert told == []
+        office.now += 0.6 * office.broker.policy.expiry
+    office.broker.wake("tick", office.now)
+    assert told == [b"r1"]
+
+
+def test_a_message_that_takes_routers_with_it_is_refused_and_no_other() -> None:
+    office = Office()
+    office.router(b"r1")
+    worker, client, other = worker_at(office, b"r1"), office.link("taskfe"), office.link("taskfe")
+    for message_id in ("0", "1", "deadly", "3"):
+        office.broker.receive(client, task(message_id), office.now)
+    office.broker.receive(other, task("4"), office.now)
+    for name in (
+        b"r2",
+        b"r3",
+    ):  # each dies of the third; nobody heard what it thought of those before
+        office.router(name)
+        office.lose({b"r2": b"r1", b"r3": b"r2"}[name])
+        office.work(name, 2 if name == b"r2" else 0)
+    office.work(b"r3")
+    office.broker.wake("tick", office.now)
+    assert ids(worker) == ["0", "1", "3", "4"]
+    refused = [tasks.read(image)[1] for image in client.take()]
+    assert refused == [tasks.Error("malformed", "the route died or hung over it", "deadly")]
+    assert office.broker.pool is not None
+    assert office.broker.pool.open == 0
+
+
+def test_a_suspect_whose_time_is_up_keeps_its_router_until_that_is_lost() -> None:
+    office = Office()
+    office.router(b"r1")
+    worker, client = worker_at(office, b"r1"), office.link("taskfe")
+    office.broker.receive(client, task("1"), office.now)
+    office.now += office.broker.policy.default.timeout / 2
+    office.broker.receive(worker, tasks.write(tasks.Pong(1)), office.now)
+    office.router(b"r2")
+    office.lose(b"r1")
+    office.now += office.broker.policy.default.timeout / 2 + 0.1
+    office.broker.receive(client, task("2"), office.now)
+    office.broker.wake("tick", office.now)
+    assert tasks.read(client.take()[0])[1] == tasks.Error("timeout", "no router decided", "1")
+    office.router(b"r3")
+    office.lose(b"r2")
+    office.broker.wake("tick", office.now)
+    office.work(b"r3")
+    assert client.take() == [], "the second is not taken for what the router was lost over"
+    assert office.broker.core.live == 1
 
 
 def test_what_no_router_decides_ends_with_its_time() -> None:
@@ -263,12 +327,6 @@ def test_load_route() -> None:
 # --- real processes ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def reaper(tmp_path: Path) -> Iterator[Reaper]:
-    with processes(tmp_path) as reaper:
-        yield reaper
-
-
 def children(process: Process) -> list[int]:
     found = subprocess.run(
         ["pgrep", "-P", str(process.child.pid)], capture_output=True, text=True, check=False
@@ -277,40 +335,70 @@ def children(process: Process) -> list[int]:
 
 
 @pytest.mark.slow
-def test_killed_routers_lose_nothing(reaper: Reaper) -> None:
+def test_killed_routers_lose_nothing(reaper: Reaper, context: zmq.Context[Any]) -> None:
     broker = reaper.broker("here", "--routers", "2", service__heartbeat="5s")
-    context: zmq.Context[Any] = zmq.Context()
-    context.setsockopt(zmq.LINGER, 0)  # a socket collected with something unsent ends too
-    try:
-        worker = dealer(context, broker.ends["taskbe"])
-        worker.send_multipart([b'{"request":"CONNECT","service":"echo","credit":1000}', b""])
-        worker.recv_multipart()
-        worker.send_multipart([b'{"request":"PING"}', b""])
-        worker.recv_multipart()
-        client = dealer(context, broker.ends["taskfe"])
-        for round_ in range(ROUNDS):
-            until(lambda: len(children(broker)) == 2)
-            wanted = {f"{round_}-{number}" for number in range(200)}
-            for at, message_id in enumerate(sorted(wanted)):
-                ask = {
-                    "request": "TASK",
-                    "type": "REQUEST",
-                    "service": "echo",
-                    "message_id": message_id,
-                }
-                client.send_multipart([msgspec.json.encode(ask), b"x"])
-                if at == 100:
-                    os.kill(children(broker)[round_ % 2], signal.SIGKILL)
-            for _ in wanted:
-                header, body = worker.recv_multipart()
-                worker.send_multipart([header.replace(b"REQUEST", b"RESPONSE"), body])
-            got = {msgspec.json.decode(client.recv_multipart()[0])["message_id"] for _ in wanted}
-            assert got == wanted
-    finally:
-        context.destroy(linger=0)
+    worker = dealer(context, broker.ends["taskbe"])
+    worker.send_multipart([b'{"request":"CONNECT","service":"echo","credit":1000}', b""])
+    worker.recv_multipart()
+    worker.send_multipart([b'{"request":"PING"}', b""])
+    worker.recv_multipart()
+    client = dealer(context, broker.ends["taskfe"])
+    for round_ in range(ROUNDS):
+        until(lambda: len(children(broker)) == 2)
+        wanted = {f"{round_}-{number}" for number in range(200)}
+        for at, message_id in enumerate(sorted(wanted)):
+            ask = {
+                "request": "TASK",
+                "type": "REQUEST",
+                "service": "echo",
+                "message_id": message_id,
+            }
+            client.send_multipart([msgspec.json.encode(ask), b"x"])
+            if at == 100:
+                os.kill(children(broker)[round_ % 2], signal.SIGKILL)
+        for _ in wanted:
+            header, body = worker.recv_multipart()
+            worker.send_multipart([header.replace(b"REQUEST", b"RESPONSE"), body])
+        got = {msgspec.json.decode(client.recv_multipart()[0])["message_id"] for _ in wanted}
+        assert got == wanted
     kids = children(broker)
     broker.terminate()
     assert broker.wait() == 0, broker.stderr()
+    until(lambda: not any(_alive(pid) for pid in kids))
+
+
+def loops(user: str, service: bytes, data: bytes) -> bytes:
+    """A route for the tests: it never comes back from bodies that start with x."""
+    while data[2:3] == b"x":
+        Path("looping").touch()
+    return service
+
+
+@pytest.mark.slow
+def test_a_router_that_loops_for_ever_is_killed_and_replaced(
+    reaper: Reaper, context: zmq.Context[Any]
+) -> None:
+    route = "tests.service.test_routers:loops"
+    broker = reaper.broker(
+        "here", "--routers", "1", service__route=route, service__heartbeat="600ms"
+    )
+    client = dealer(context, broker.ends["localfe"])
+    client.setsockopt(zmq.RCVTIMEO, 60_000)  # three routers are started, one after the other
+    for body in (b"fine", b"x", b"fine too"):
+        client.send_multipart([b"", b"MDPC0X", b"mmi.service", body])
+    answers = [client.recv_multipart()[2:] for _ in range(3)]
+    assert answers == [
+        [b"\x02", b"mmi.service", b"404"],
+        [b"\x03", b"mmi.service", b"malformed the route died or hung over it"],
+        [b"\x02", b"mmi.service", b"404"],
+    ]
+    assert broker.stderr().count("and is killed") == 2
+    looping = reaper.cwd / "looping"
+    looping.unlink()
+    client.send_multipart([b"", b"MDPC0X", b"mmi.service", b"x"])
+    until(looping.exists)
+    kids = children(broker)
+    broker.kill()
     until(lambda: not any(_alive(pid) for pid in kids))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,8 @@ from homing.errors import ConfigError
 from homing.node.keys import Keyring, User, read_keys, read_users
 from homing.wire.z85 import z85
 from tests.service.foreign import Client
-from tests.service.processes import Reaper, processes
+from tests.service.processes import Reaper
 from tests.service.test_processes import _peer_has, dealer, until
-
-
-@pytest.fixture
-def reaper(tmp_path: Path) -> Iterator[Reaper]:
-    with processes(tmp_path) as reaper:
-        yield reaper
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context[Any]]:
-    context: zmq.Context[Any] = zmq.Context()
-    context.setsockopt(zmq.LINGER, 0)  # a socket collected with something unsent ends too
-    yield context
-    context.destroy(linger=0)
 
 
 def write(path: Path, text: str) -> str:

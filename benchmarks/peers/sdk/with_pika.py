@@ -18,7 +18,8 @@ REPLIES = "amq.rabbitmq.reply-to"
 async def serve(endpoint: str) -> None:
     """An echo that holds as many requests as the others have credit, and acknowledges each."""
     connection = await aio_pika.connect(endpoint)
-    channel = await connection.channel()
+    # Nobody else's answers are confirmed to their worker either: a lost one is asked for again.
+    channel = await connection.channel(publisher_confirms=False)
     await channel.set_qos(prefetch_count=CREDIT)
     queue = await channel.declare_queue("echo", auto_delete=True)
 

@@ -89,5 +89,5 @@ def serve(config: Any) -> int:
         return run_node(
             start,
             make_host=partial(Host.configured, config.node),
-            drain_seconds=config.node.drain_timeout + 1.0,
+            drain_seconds=config.node.drain_timeout,
         )

@@ -114,7 +114,8 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     pace = Pace(broker, host)
     host.look_out(service.look_out, pace.is_quick)
     host.turn.alone = pace.is_alone
-    if routers is not None:
+    if routers is not None and broker.pool is not None:
+        broker.pool.hung = routers.kill
         routers.start(host)
     ends = {plug: host.listen(plug, getattr(service, plug)) for plug in LISTENING}
     broker.group = (ends["taskbe"], *service.group)

@@ -43,6 +43,11 @@ HELD_LIMIT = 512 << 20
 PRESSED_SECONDS = 2.0
 # How often a drain looks whether all is done.
 DRAIN_STEP = 0.02
+# Seconds for what a role says to those whose work did not end while it drained.
+LAST_WORDS = 1.0
+# Seconds that a timer may be late before what peers said meanwhile is read first: a node that was stopped, or busy, for
+# longer than others may be silent would take all of them for dead.
+STOOD_STILL = 0.1
 
 _log = logging.getLogger("homing.node")
 
@@ -63,6 +68,15 @@ class Draining(Protocol):
 
     def drain(self, now: float) -> None:
         """Take no new work; `drained` is true once the old is done."""
+        ...
+
+
+@runtime_checkable
+class Parting(Draining, Protocol):
+    """A role that has words for those whose work did not end in time."""
+
+    def stop(self, now: float) -> None:
+        """The drain is over, `drained` or not."""
         ...
 
 
@@ -108,6 +122,7 @@ class Host:
         self._wheel = Wheel()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._reads_first = False  # the timer is late, and waits until the sockets were read
         self._next_id = random.getrandbits(32)
         self._volley: Volley | OneByOne | None = None  # made when it is first asked for
 
@@ -275,6 +290,10 @@ class Host:
             # Whoever comes meanwhile is told so, and whoever lost its link can fetch its answer.
             self.role.drain(self.now())
             await self._until(partial(getattr, self.role, "drained"), deadline)
+        if isinstance(self.role, Parting):
+            if not self.role.drained:
+                self.role.stop(self.now())
+            deadline = max(deadline, self.now() + LAST_WORDS)
         for listener in self._listeners:
             listener.close()
         self._stop_dials()
@@ -335,6 +354,10 @@ class Host:
     def _tick(self) -> None:
         self._timer = None
         now = self.now()
+        self._reads_first = not self._reads_first and now - self._timer_at > STOOD_STILL
+        if self._reads_first:
+            self._timer = self.loop.call_later(TICK, self._tick)
+            return
         for key in self._wheel.advance(now):
             if isinstance(key, StreamLink):
                 key.check(now)

@@ -7,7 +7,9 @@ broker   tasks ROUTER      ◄── DEALER   router 1 … N
 from __future__ import annotations
 
 import atexit
+import logging
 import shutil
+import signal
 import sys
 import tempfile
 from importlib import import_module
@@ -31,6 +33,8 @@ from homing.wire.zmtp import Limits
 # Both ends are ours: neither waits for the other to read, and what piles up is bounded by the
 # tickets a broker has open.
 _BETWEEN = Bounds(wait_for_reader=False, backlog=1 << 30)
+
+_log = logging.getLogger("homing.node")
 
 
 class Task(msgspec.Struct):
@@ -88,7 +92,16 @@ class Routers:
                 service.max_message,
             )
             words = [sys.executable, "-m", __name__, msgspec.json.encode(task).decode()]
-            self.supervisor.start(task.name, words)
+            # It has nothing to finish, and a route that loops lets it hear of no other signal.
+            self.supervisor.start(task.name, words, orphaned=signal.SIGKILL)
+
+    def kill(self, router: bytes, seconds: float) -> None:
+        """End one that hangs; it is started anew."""
+        name = router.decode()
+        child = self.supervisor.children.get(name)
+        if child is not None:
+            _log.warning("%s sat over one message for %.1f s and is killed", name, seconds)
+            child.signal(signal.SIGKILL)
 
 
 def main() -> int:

@@ -50,6 +50,7 @@ class Child:
         argv: Sequence[str],
         env: Mapping[str, str] | None,
         watch: Watch,
+        orphaned: int = signal.SIGTERM,
     ) -> None:
         self.name = name
         self.lives = 0
@@ -60,6 +61,7 @@ class Child:
         self._argv = list(argv)
         self._env = dict(env) if env is not None else None
         self._watch = watch
+        self._orphaned = orphaned
         self._backoff = Backoff(random.random)
         self._process: asyncio.subprocess.Process | None = None
         self._task = asyncio.get_running_loop().create_task(self._keep())
@@ -114,7 +116,7 @@ class Child:
             env=self._env,
             # Its own session: a Ctrl-C is the supervisor's to pass on.
             start_new_session=True,
-            preexec_fn=partial(_die_with, os.getpid()),
+            preexec_fn=partial(_die_with, os.getpid(), self._orphaned),
         )
         self.pid = process.pid
         self.lives += 1
@@ -153,11 +155,21 @@ class Supervisor:
         self._watch = watch or _log_line
         self._stop_seconds = stop_seconds
 
-    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
-        """Run a command for as long as the supervisor lives."""
+    def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        orphaned: int = signal.SIGTERM,
+    ) -> Child:
+        """Run a command for as long as the supervisor lives.
+
+        `orphaned`: the signal it gets when the supervisor's process ends before it.
+        """
         if name in self.children:
             raise ValueError(f"a child named {name!r} runs already")
-        child = self.children[name] = Child(name, argv, env, self._watch)
+        child = self.children[name] = Child(name, argv, env, self._watch, orphaned)
         return child
 
     async def ready(
@@ -197,8 +209,8 @@ def _log_line(name: str, line: str) -> None:
 _libc = ctypes.CDLL(None)
 
 
-def _die_with(parent: int) -> None:
-    """In the child, before it becomes the command: get a SIGTERM when the parent is gone."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _die_with(parent: int, number: int) -> None:
+    """In the child, before it becomes the command: get a signal when the parent is gone."""
+    _libc.prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)

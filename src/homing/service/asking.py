@@ -176,8 +176,11 @@ class Asking:
                 asked.unsent = b""
 
     def forget(self, asked: Asked) -> bool:
-        """No more; whether it was still under way."""
-        return self.under_way.pop(asked.key, None) is not None
+        """No more; whether it was still under way: where requests have no id the next one has its key."""
+        if self.under_way.get(asked.key) is not asked:
+            return False
+        del self.under_way[asked.key]
+        return True
 
     def receive(self, images: list[bytes], now: float) -> None:
         """Give every answer to the request it belongs to; answers to nobody are dropped."""

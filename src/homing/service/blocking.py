@@ -16,6 +16,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar, Unpack, overload
 
+from homing.errors import LinkError
 from homing.loops import Blocking, fastest_loop
 from homing.service import client as asynchronous
 from homing.service.client import Options
@@ -116,7 +117,10 @@ class Client(Blocking[asynchronous.Client]):
             while got := self._call(pump.some()):
                 yield from got
         finally:
-            self._call(pump.close())
+            with contextlib.suppress(
+                LinkError
+            ):  # of a client that is closed nothing is left to end
+                self._call(pump.close())
 
 
 class _Pump:
@@ -132,6 +136,7 @@ class _Pump:
         """What there is, one item at least; none means that there are no more."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(_told)
         if not self._got and not self._task.done():
             self._news.clear()
             await self._news.wait()
@@ -158,6 +163,12 @@ class _Pump:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._items.aclose()
+
+
+def _told(task: asyncio.Task[None]) -> None:
+    """Whoever reads on is told how it failed; nobody has to."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Worker(AsyncWorker):

@@ -9,6 +9,7 @@ import msgspec
 
 from homing.errors import RemoteProtocolError
 from homing.service.dispatch import DispatchCore
+from homing.service.names import ANY
 from homing.wire.frames import frame, head
 
 
@@ -32,8 +33,8 @@ def _service(core: DispatchCore, body: bytes) -> bytes:
 
 
 def _services(core: DispatchCore, body: bytes) -> bytes:
-    """Every service: its workers, what they could take, what waits, which peers have it."""
-    names = set(core.services)
+    """Every service: its workers, what they could take, what waits, which peers have it; `*` for workers of any."""
+    names = {*core.services, ANY} if core.generalists else set(core.services)
     for peer in core.federation.peers.values():
         names.update(peer.capacity)
     return _json({_text(name): _one_service(core, name) for name in sorted(names)})
@@ -42,8 +43,10 @@ def _services(core: DispatchCore, body: bytes) -> bytes:
 def _one_service(core: DispatchCore, name: bytes) -> dict[str, Any]:
     service = core.services.get(name)
     peers = [_text(p.name) for p in core.federation.peers.values() if name in p.capacity]
-    if service is None:
-        return {"workers": 0, "free": 0, "waiting": 0, "live": 0, "peers": peers}
+    if service is None:  # a peer's alone, or that of workers for any
+        workers = core.generalists if name == ANY else 0
+        free = sum(worker.room for worker in core.anyone) if workers else 0
+        return {"workers": workers, "free": free, "waiting": 0, "live": 0, "peers": peers}
     return {
         "workers": service.workers,
         "free": service.free,

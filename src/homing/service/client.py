@@ -252,12 +252,13 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        self._asking.fail(lambda: LinkError("the client was closed"))
+        self._asking.fail(_closed)
         self._pulse.stop()
         if self._alarm is not None:
             self._alarm.cancel()
         self._wake()
         await self._lifeline.close()
+        self._asking.fail(_closed)  # what was asked while it hung up
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -342,6 +343,8 @@ class Client:
             if deadline < self._alarm_at:
                 self._set_alarm(loop, deadline)
             await self._turns.wait(deadline)
+        if self._closed:
+            self._start()  # says so: nothing more is sent while the last bytes leave
 
     async def _drained(self, deadline: float) -> None:
         try:
@@ -388,7 +391,7 @@ class Client:
 
     def _start(self) -> None:
         if self._closed:
-            raise LinkError("the client was closed")
+            raise _closed()
         self._lifeline.start()
 
     def opened(self) -> None:
@@ -424,3 +427,7 @@ class Client:
             self._connected.exception()  # whoever waited may have given up before
         self._connected = None
         self._wake()
+
+
+def _closed() -> LinkError:
+    return LinkError("the client was closed")

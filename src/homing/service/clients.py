@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 FINAL: Final = Kind.FINAL
 # Seconds since its last answer within which a peer may have reposts wait here for a moment.
 FLOW: Final = 0.1
-UNDECIDED: Final = b"timeout no router decided"
 # No message begins with these flags.
 _NO_IMAGE: Final = b"\xff"
 
@@ -112,9 +111,9 @@ class MdpClient(Asker):
         else:
             self._admit(image, None, now)  # unreadable: this says why
 
-    def undecided(self, image: bytes, now: float) -> None:
-        """No router had a verdict on a request in time."""
-        self._admit(image, Verdict(b"", UNDECIDED), now)
+    def undecided(self, image: bytes, reason: bytes, now: float) -> None:
+        """No router had a verdict on a request."""
+        self._admit(image, Verdict(b"", reason), now)
 
     def _admit(self, image: bytes, verdict: Verdict | None, now: float) -> None:
         envelope = b""  # as far as it could be read, so that a protest finds whoever asked

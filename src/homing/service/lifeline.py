@@ -30,6 +30,9 @@ _log = logging.getLogger("homing.lifeline")
 CONNECT_TIMEOUT = 5.0
 # Seconds within which a broker sends away whom it never took; one that ends was of use before.
 AT_ONCE = 1.0
+# Peers that hang up on a CURVE HELLO, one time after the other, before we believe that it was sealed for another key; one that
+# ends just then does so once.
+UNHEARD = 3
 
 
 class Owner(Protocol):
@@ -69,6 +72,7 @@ class Lifeline:
         self._tried: dict[Endpoint, str] = {}
         self._leaving = False
         self._sent_away = False
+        self._unheard = 0  # times that one hung up on our HELLO
         self._opened = 0.0
 
     # -- what the owner calls ---------------------------------------------------------------
@@ -117,6 +121,8 @@ class Lifeline:
         if self.stream is not None:
             lasted = asyncio.get_running_loop().time() - self._opened
             self._sent_away = sent_away and lasted < AT_ONCE
+            if self._sent_away:
+                reason += " at once, as who may not serve this there"
             self.stream.fail(LinkError(reason))
             self.stream.abort()
 
@@ -199,10 +205,20 @@ class Lifeline:
             await loop.create_connection(make, endpoint.host or "127.0.0.1", endpoint.port)
         try:
             await stream.ready
-        except BaseException:
+        except BaseException as error:
             stream.abort()
-            raise
+            raise self._judged(error, codec.unheard) from None
+        self._unheard = 0
         return stream
+
+    def _judged(self, error: BaseException, unheard: bool) -> BaseException:
+        """What ended a handshake: a CURVE server says no word to who has the wrong key for it."""
+        if not unheard or not isinstance(error, LinkError):
+            self._unheard = 0
+            return error
+        self._unheard += 1
+        kind = HandshakeRefused if self._unheard >= UNHEARD else LinkError
+        return kind("the peer hangs up on our CURVE HELLO: its public key may be another one")
 
 
 class Pulse:

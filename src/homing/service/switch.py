@@ -36,7 +36,7 @@ from homing.service.policy import BrokerPolicy
 from homing.service.queues import Service
 from homing.service.record import Record
 from homing.service.router import Route, Router, Verdict
-from homing.service.router_pool import RouterPool
+from homing.service.router_pool import PATIENCE, RouterPool
 from homing.service.tasks import TaskClient, TaskNewcomer
 from homing.service.worker_pool import Worker
 from homing.service.workers import WORKERS, Delimited02, Newcomer, Returned
@@ -169,7 +169,7 @@ class Broker:
         if key == "tick":
             self._port.later(now + self._tick_every, "tick")
             self._tick(now)
-        elif key == "stop":
+        elif key == "stop" and not self._stopped:
             self.stop(now)
         elif key == "greet" and self.pool is not None:
             self.pool.greet(now)
@@ -293,10 +293,11 @@ class Broker:
         return True
 
     def _undecided(self, pool: RouterPool, now: float) -> None:
-        """Whoever asked what no router decided in time is told."""
-        for link, image in pool.tick(now, self.policy.expiry, self.policy.default.timeout):
+        """Whoever asked what no router decided is told."""
+        patience = max(self.policy.expiry, PATIENCE)
+        for link, image, reason in pool.tick(now, patience, self.policy.default.timeout):
             if isinstance(link.state, MdpClient | TaskClient):
-                link.state.undecided(image, now)
+                link.state.undecided(image, reason, now)
 
     def _apply(self, link: Link, image: bytes, now: float) -> None:
         """A router's decision on a message; its sender may be gone or have become a worker."""

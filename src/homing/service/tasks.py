@@ -9,7 +9,6 @@ import msgspec
 from homing.errors import RemoteProtocolError
 from homing.ports import Link
 from homing.service.access import Access
-from homing.service.clients import UNDECIDED
 from homing.service.decisions import CLIENT, WORKER, Decision, Unreadable, data_of, decide
 from homing.service.pending import Asker, Pending
 from homing.service.router import Router, Verdict
@@ -63,10 +62,10 @@ class TaskClient(Asker):
         elif not isinstance(content, tasks.Pong | tasks.Disconnect):
             self._send(tasks.Error("malformed", "clients send TASK/REQUEST and PING"), envelope)
 
-    def undecided(self, image: bytes, now: float) -> None:
-        """No router had a verdict on a task in time."""
+    def undecided(self, image: bytes, reason: bytes, now: float) -> None:
+        """No router had a verdict on a task."""
         refused = decide(Router(Access()), CLIENT, "", image)
-        self.decided(image, msgspec.structs.replace(refused, refusal=UNDECIDED.decode()), now)
+        self.decided(image, msgspec.structs.replace(refused, refusal=reason.decode()), now)
 
     def _admit(
         self, task: tasks.Task, envelope: bytes, image: bytes, decision: Decision, now: float

@@ -185,6 +185,12 @@ class Connection:
         self._out.clear()
         return out
 
+    @property
+    def unheard(self) -> bool:
+        """Whether the peer, a CURVE server, has said nothing yet to our HELLO: it hangs up on one for another's key."""
+        told = self._read > _GREETING_BYTES or self._mechanism.server
+        return self._greeted and not told and self._mechanism.name == b"CURVE"
+
     def encode(self, image: bytes) -> bytes:
         """The bytes to send for one message."""
         if not self.ready:
@@ -254,7 +260,8 @@ class Connection:
         mechanism = bytes(inbox[12:32]).rstrip(b"\0")
         if mechanism != self._mechanism.name:
             ours = self._mechanism.name.decode()
-            raise HandshakeRefused(f"the peer wants {mechanism[:20]!r}, we {ours}")
+            theirs = mechanism.decode("ascii", "backslashreplace")
+            raise HandshakeRefused(f"the peer wants {theirs}, we speak {ours}")
         # libzmq leaves as-server zero on both sides, so only two that claim it are wrong.
         if inbox[32] and self._mechanism.server:
             raise RemoteProtocolError("both sides want to be the server", 32)
@@ -292,7 +299,8 @@ class Connection:
         name, rest = _split_command(body, offset)
         if name == b"ERROR":
             reason = rest[1 : 1 + rest[0]] if rest else b""
-            raise HandshakeRefused(f"the peer answered {reason.decode('ascii', 'replace')!r}")
+            told = reason.decode("ascii", "replace")
+            raise HandshakeRefused(f"the peer refused our handshake with {told!r}")
         handshake = self._handshake
         self._out.append(handshake.receive(name, rest, offset))
         if handshake.refused:
