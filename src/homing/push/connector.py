@@ -28,6 +28,7 @@ from homing.push.delivery import SLOW, Delivery, Storing
 from homing.push.doorway import Doorway, Visitor
 from homing.push.links import DISPATCHER, PacketRole, Peer
 from homing.push.moves import MOVES, Moves
+from homing.push.places import each_id
 from homing.push.recent import Recent
 from homing.push.recovery import checkpoint, recover
 from homing.push.sessions import Limits, Session, Store
@@ -164,6 +165,11 @@ class Connector(PacketRole):
                 self.doorway.stored(safe.message.message_id, now)
             else:
                 self.delivery.stored(safe, now)
+
+    def is_storing(self, client: bytes) -> bool:
+        """Whether a publication for it is here and not yet on disk."""
+        storing = [w.clients for _, w in self._unsynced if isinstance(w, Storing)]
+        return any((client,) in each_id(clients) for clients in storing if client in clients)
 
     # Sessions, as the doorway asks for them
 

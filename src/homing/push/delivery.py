@@ -154,7 +154,7 @@ class Delivery:
                 drops = self.tally.drops
                 self._owe(session, storing.shared, now, storing.moved)
                 if session.move is not None:
-                    self._connector.moves.forward(session)
+                    self._connector.moves.stored(session, now)
                 elif next(iter(session.waiting), None) == identity:  # nothing waits before it
                     first, again = session.pump()
                     if first:

@@ -63,15 +63,17 @@ class Move:
         "sent",
         "session",
         "settled",
+        "since",
         "to",
         "told",
         "tried",
     )
 
-    def __init__(self, session: Session, to: bytes, number: int) -> None:
+    def __init__(self, session: Session, to: bytes, number: int, now: float) -> None:
         """`number`: of the claim; what is said of an earlier move to the same connector is not of this one."""
         self.session = session
         self.to = to
+        self.since = now
         self.number = max(1, number)
         self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
         self.link: Link | None = None  # the dispatcher it goes over
@@ -165,6 +167,11 @@ class Moves:
         if session.client in session.store.anew:
             link.send(relay.Ack(change.message_id).encode())
             return
+        if session.move is not None and now - session.move.since < RETRY_SECONDS:
+            # The client has gone on, and who tells us hears of it too: in force here it would bring what comes late.
+            reason = "queue-full the client has gone on"
+            link.send(relay.Nak(change.message_id, reason, connector.node).encode())
+            return
         self._was_elsewhere(session)
         fields = session.subscriptions.get(name, change.fields)
         try:
@@ -252,7 +259,7 @@ class Moves:
         if move is None or move.to != claim.connector:
             self._stay(session)
             session.release()
-            move = Move(session, claim.connector, claim.rank[0])
+            move = Move(session, claim.connector, claim.rank[0], now)
             session.move = self._moving[session.client] = move
             self.departures += 1
         before = move.claims.get(link)
@@ -279,6 +286,12 @@ class Moves:
             move.link.send(told.encode())
         self.forward(session)
         self._settle(move, now)
+
+    def stored(self, session: Session, now: float) -> None:
+        """A publication for a session that is going is on disk."""
+        self.forward(session)
+        if session.move is not None and (session.move.claims or session.move.settled is None):
+            self._settle(session.move, now)
 
     def forward(self, session: Session) -> None:
         """Send what waits to where the session is going."""
@@ -372,6 +385,8 @@ class Moves:
         session = move.session
         if move.sent or move.told or session.waiting:
             return
+        if self._connector.is_storing(session.client):
+            return  # and what was found before that is here, but not on disk: it goes first
         try:
             if session.subscriptions:
                 ended = self._connector.unsubscribe(session, "", now)
