@@ -138,13 +138,15 @@ class Connector(PacketRole):
                 self.moves.taken(message, now)
             else:
                 self.doorway.confirmed(message.message_id)
-                self.moves.confirmed(message.message_id, link, now)
+                self.moves.confirmed(message.message_id, link, now, message.away)
         elif isinstance(message, relay.Nak):
             self.moves.refused(message, now)
         elif isinstance(message, relay.Sync):
             self._sync(link)
         elif isinstance(message, relay.Claim):
             self.moves.claimed(link, message, now)
+        elif isinstance(message, relay.HandedOver):
+            self.moves.handed_over(message, now)
         elif isinstance(message, relay.Subscribe):
             self.moves.adopt(link, message, now)
         else:
@@ -166,9 +168,10 @@ class Connector(PacketRole):
             else:
                 self.delivery.stored(safe, now)
 
-    def is_storing(self, client: bytes) -> bool:
-        """Whether a publication for it is here and not yet on disk."""
-        storing = [w.clients for _, w in self._unsynced if isinstance(w, Storing)]
+    def is_storing(self, client: bytes, moved: bool = False) -> bool:
+        """Whether a publication for it is here and not yet on disk; `moved`: from a former connector."""
+        unsynced = [w for _, w in self._unsynced if isinstance(w, Storing)]
+        storing = [w.clients for w in unsynced if w.moved or not moved]
         return any((client,) in each_id(clients) for clients in storing if client in clients)
 
     # Sessions, as the doorway asks for them

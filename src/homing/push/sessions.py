@@ -50,6 +50,7 @@ class Limits(NamedTuple):
     auth_timeout: float = 10.0
     keepalive: float = 90.0
     away: float = 24 * 3600.0
+    wait: float = 10.0
     slow: Literal["drop-oldest", "disconnect"] = "drop-oldest"
     buffer: int = 1 << 20
     owed_count: int = 10_000
@@ -177,6 +178,7 @@ class Session:
         "subscriptions",
         "unacked",
         "under_way",
+        "wait",
         "waiting",
     )
 
@@ -204,6 +206,7 @@ class Session:
         self.mixed = False  # something waits behind what is newer: connectors sent it that had the session before
         self.move: Move | None = None  # where it is going
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
+        self.wait: float | None = None  # seconds for a connector that is away; None: not said
         self.held = 0  # bytes of all
         self.under_way = 0  # of these, bytes sent and not acknowledged
         self.before: dict[bytes, None] = _NONE_AGAIN  # of the waiting: sent on another connection
@@ -384,6 +387,11 @@ class Session:
         self.link = link
         self._sort()
         self.again = dict.fromkeys(self.waiting) if self.waiting else _NONE_AGAIN
+
+    @property
+    def patience(self) -> float:
+        """How long it waits for a connector that is away and may hold something older, in seconds."""
+        return self.store.limits.wait if self.wait is None else self.wait
 
     def hold(self) -> None:
         """Send nothing until the former connector has sent what is older."""
