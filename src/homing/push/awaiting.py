@@ -22,11 +22,12 @@ is stuck must not keep the clients of others waiting."""
 class Awaiting:
     """A claim of ours: for which session, and who has not answered."""
 
-    __slots__ = ("away", "due", "here", "links", "seen", "session", "told")
+    __slots__ = ("away", "due", "here", "links", "seen", "session", "told", "unasked")
 
     def __init__(self, session: Session, links: Iterable[Link], now: float) -> None:
         self.session = session
         self.links = set(links)
+        self.unasked = not self.links  # nobody is there to ask yet
         self.away: dict[bytes, float] = {}  # connector -> until when it is waited for
         self.here: set[bytes] = set()  # those that have handed over what they had
         self.seen = 0  # how much had come when last looked
@@ -35,12 +36,17 @@ class Awaiting:
 
     @property
     def done(self) -> bool:
-        return not self.links and not self.away
+        return not (self.links or self.away or self.unasked)
 
     @property
     def waits(self) -> bool:
         """Whether all have answered but those who are away."""
         return not self.links and bool(self.away)
+
+    def ask(self, link: Link) -> None:
+        """Somebody is there to ask."""
+        self.links.add(link)
+        self.unasked = False
 
     def heard(self, link: Link, absent: Iterable[Absence], now: float) -> None:
         """One who was asked answers, for all that it reaches."""

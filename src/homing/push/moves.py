@@ -115,7 +115,6 @@ class Moves:
         links = self._dispatchers()
         if not links:
             session.store.came.pop(session.client, None)
-            return
         self._unclaim(session)
         session.hold()
         claim = self._claim_of(session)
@@ -136,7 +135,12 @@ class Moves:
     def claim_again(self, link: Link) -> None:
         """A dispatcher that knows of nothing learns whose sessions are here, and tells if not."""
         for session in self._connector.durable.values():
-            if session.move is None:
+            identity = self._claimed.get(session.client, b"")
+            awaiting = self._claims.get(identity)
+            if awaiting is not None and awaiting.unasked:
+                awaiting.ask(link)
+                link.send(self._claim_of(session, identity).encode())
+            elif session.move is None:
                 link.send(self._claim_of(session).encode())
 
     def announce(self, session: Session) -> None:
@@ -145,8 +149,8 @@ class Moves:
         for link in self._dispatchers():
             link.send(image)
 
-    def _claim_of(self, session: Session) -> relay.Claim:
-        identity, node = self._connector.new_id(), self._connector.node
+    def _claim_of(self, session: Session, identity: bytes = b"") -> relay.Claim:
+        identity, node = identity or self._connector.new_id(), self._connector.node
         return relay.Claim(identity, session.client, node, session.stamp, session.durable)
 
     def adopt(self, link: Link, change: relay.Subscribe, now: float) -> None:
