@@ -488,39 +488,3 @@ def test_what_moved_is_taken_only_where_its_own_connector_has_not_told() -> None
     desk.sync_journal()
     pushes = [one for one in desk.relayed() if isinstance(one, relay.Push)]
     assert [(one.message_id, one.clients) for one in pushes] == [(message_id(7), client_id(1) + C2)]
-
-
-def test_what_moved_and_has_ended_since_is_not_in_force_again() -> None:
-    """Its own connector said so before the former one's dispatcher told of it."""
-    desk = Desk()
-    desk.tell(relay.Subscribe(bytes(12), client_id(1), C2, b"default", EVERY_N))
-    desk.tell(relay.Unsubscribe(bytes(12), client_id(1), C2))
-    desk.tell(relay.Subscribe(bytes(12), client_id(1), C2, b"default", EVERY_N, True))
-    assert len(desk.matcher.table) == 0
-
-
-def test_what_moved_is_gone_with_a_sync_that_does_not_name_it() -> None:
-    desk = Desk(ready=False)
-    desk.hello(C1, C2)
-    desk.tell(relay.Sync(bytes(12), C2, relay.SYNC_BEGIN))
-    desk.tell(relay.Subscribe(bytes(12), client_id(1), C2, b"default", EVERY_N, True))
-    assert len(desk.matcher.table) == 1
-    desk.tell(relay.Sync(bytes(12), C2, relay.SYNC_END))
-    assert len(desk.matcher.table) == 0
-
-
-def test_an_end_is_confirmed_behind_what_waits_for_the_connector() -> None:
-    """It was away, and what it is owed goes to it a moment after it said that a subscription has ended."""
-    desk = Desk()
-    desk.tell(relay.Subscribe(bytes(12), client_id(1), C1, b"default", EVERY_N))
-    desk.send(1)
-    desk.sync_journal()
-    desk.tell(relay.Nak(message_id(1), "no-service it is away", C1))
-    desk.relayed()
-    desk.tell(relay.Unsubscribe(message_id(7), client_id(1), C1))
-    assert desk.relayed() == []
-    desk.matcher.wake(C1, 1.0)
-    [push] = desk.relayed()
-    assert isinstance(push, relay.Push)
-    desk.tell(relay.Ack(message_id(1), client_id(1), C1))
-    assert desk.relayed() == [relay.Ack(message_id(7))]
