@@ -98,6 +98,7 @@ def test_a_wait_beyond_the_limits_is_refused(wait: float) -> None:
 def test_a_connector_without_a_dispatcher_claims_when_one_comes() -> None:
     desk = Desk()
     desk.connector.closed(desk.dispatcher, desk.now)
+    desk.connector.moves.cut = 0  # it has just started
     link = desk.visit()
     desk.say(link, b"auth", desk.credentials(1, ack=True, resume=True))
     session = desk.connector.durable[client_id(1)]

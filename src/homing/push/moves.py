@@ -115,6 +115,8 @@ class Moves:
         links = self._dispatchers()
         if not links:
             session.store.came.pop(session.client, None)
+        if not links and self.cut:
+            return  # all dispatchers are gone, and may be for long; one that has just started meets them soon
         self._unclaim(session)
         session.hold()
         claim = self._claim_of(session)
