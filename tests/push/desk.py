@@ -12,7 +12,7 @@ from homing.push.tokens import Keyring
 from homing.testing import EPOCH, RecordingLink, RecordingPort
 from homing.wire import relay
 from homing.wire.assembly import Assembler
-from homing.wire.pushed import Auth, Gap, Push, decode
+from homing.wire.pushed import Auth, Gap, Push, Wait, decode
 from homing.wire.session import AnswerStream, Status, command
 
 NODE = b"conn0001"
@@ -56,11 +56,11 @@ class Desk:
         self.connector.opened(link, self.now)
         return link
 
-    def say(self, link: RecordingLink, *parts: bytes) -> list[Status | Push | Gap]:
+    def say(self, link: RecordingLink, *parts: bytes) -> list[Status | Push | Gap | Wait]:
         self.connector.receive(link, command(parts), self.now)
         return self.heard(link)
 
-    def heard(self, link: RecordingLink) -> list[Status | Push | Gap]:
+    def heard(self, link: RecordingLink) -> list[Status | Push | Gap | Wait]:
         stream = AnswerStream()
         answers = stream.receive(b"".join(link.take()))
         return [one if isinstance(one, Status) else decode(one) for one in answers]

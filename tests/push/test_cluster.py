@@ -266,3 +266,25 @@ async def a_client_moves(directory: Path) -> None:
 
 def test_a_durable_session_follows_its_client(tmp_path: Path) -> None:
     asyncio.run(a_client_moves(tmp_path))
+
+
+async def a_former_connector_is_killed(directory: Path) -> None:
+    async with whole_nodes(directory, 2) as cluster:
+        first, second = (node.config.push for node in cluster.nodes)
+        client = os.urandom(12).hex()
+        async with Publisher(first.publishers, timeout=60.0) as publisher:
+            async with subscriber(second.subscribers, KEY, client) as there:
+                await there.subscribe("n >= 0")
+            for n in range(100):
+                await publisher.publish({"n": n})
+            cluster.signal(cluster.nodes[1].name, signal.SIGKILL)
+            async with subscriber(first.subscribers, KEY, client, wait=300.0) as here:
+                await here.subscribe("n >= 0")
+                for n in range(100, 200):
+                    await publisher.publish({"n": n})
+                got = [await anext(here) for _ in range(200)]
+        assert [one.attrs["n"] for one in got if isinstance(one, Push)] == list(range(200))
+
+
+def test_what_a_killed_connector_held_comes_first_when_it_is_back(tmp_path: Path) -> None:
+    asyncio.run(a_former_connector_is_killed(tmp_path))

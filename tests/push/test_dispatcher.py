@@ -384,3 +384,24 @@ def test_a_session_that_moves_there_again_is_not_answered_for_by_the_move_before
     for number in pushed:
         desk.tell(desk.connector, relay.Ack(message_id(1), client_id(1), moved=number))
     assert sent(desk.peer) == [relay.Ack(message_id(1), client_id(1), C1, 2000)]
+
+
+def test_a_claim_is_answered_with_who_had_the_session_and_is_away() -> None:
+    """And that one's word that it has handed over goes to who claimed."""
+    desk, third = Desk(), b"conn0003"
+    other = RecordingLink("connectors")
+    desk.dispatcher.opened(other, 0.0)
+    desk.tell(other, relay.Hello(third, b"connector"))
+    desk.tell(other, relay.Claim(message_id(1), client_id(1), third, 1))
+    desk.dispatcher.closed(other, 0.0)
+    sent(desk.connector, 12)
+    desk.tell(desk.connector, relay.Claim(message_id(2), client_id(1), C1, 2))
+    desk.tell(desk.peer, relay.Ack(message_id(2)))
+    acks = [one for one in sent(desk.connector, 12) if isinstance(one, relay.Ack)]
+    assert acks[-1] == relay.Ack(message_id(2), away=(relay.Absence(third, 0),))
+    back = RecordingLink("connectors")
+    desk.dispatcher.opened(back, 0.0)
+    desk.tell(back, relay.Hello(third, b"connector"))
+    handed = relay.HandedOver(message_id(2), client_id(1), C1, third)
+    desk.tell(back, handed)
+    assert handed in sent(desk.connector, 12)

@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
+from homing.push.awaiting import HOLD_SECONDS
 from homing.push.doorway import CONFIRM_SECONDS
-from homing.push.moves import HOLD_SECONDS, MOVES, REFUSED_SECONDS, RETRY_SECONDS
+from homing.push.moves import MOVES, REFUSED_SECONDS, RETRY_SECONDS
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import Push
@@ -120,7 +121,8 @@ def test_a_session_is_handed_over_in_order_and_kept_until_it_is_there() -> None:
     acknowledge(desk, ended)
     assert desk.sent() == []  # nothing more is to come, but this is not there yet
     acknowledge(desk, late[0])
-    assert desk.sent() == [relay.Ack(claim.message_id)]
+    handed = relay.HandedOver(claim.message_id, client_id(1), OTHER, NODE)
+    assert desk.sent() == [relay.Ack(claim.message_id), handed]
     desk.wake(desk.connector.store.limits.away + 10.0)
     assert client_id(1) not in desk.connector.durable
 

@@ -22,7 +22,7 @@ scalars = st.one_of(
 )
 
 
-def received(data: bytes) -> pushed.Push | pushed.Gap:
+def received(data: bytes) -> pushed.Push | pushed.Gap | pushed.Wait:
     [json] = AnswerStream().receive(data)
     assert isinstance(json, bytes)
     return pushed.decode(json)

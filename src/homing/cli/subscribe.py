@@ -30,6 +30,7 @@ from homing.errors import Denied, RequestTimeout, Unavailable
 
 if TYPE_CHECKING:
     from homing.push.subscriber import Subscriber
+    from homing.wire.pushed import Wait
 
 app = verb("subscribe", __doc__)
 
@@ -40,6 +41,13 @@ async def subscribe(
     *,
     client: Annotated[str | None, Parameter(help="24 hex digits; one's own, for ever")] = None,
     durable: Annotated[bool, Parameter(help="keep what is missed between connections")] = False,
+    wait: Annotated[
+        float | None,
+        Parameter(
+            help="with --durable: seconds for a connector that is away and may hold something older",
+            validator=Number(gte=0, lte=600),
+        ),
+    ] = None,
     count: Annotated[
         int | None, Parameter(help="end after this many", validator=Number(gte=1))
     ] = None,
@@ -70,6 +78,8 @@ async def subscribe(
         connector = connector or (config.push.subscribers,)
         given = {"credentials": _from_key(config, identity)}
     given["tls"] = _tls(ca, config)
+    if wait is not None:
+        given |= {"wait": wait, "waiting": _tell_wait}
     async with Subscriber(identity, *connector, durable=durable, **given) as source:
         await _subscribe(source, filter, authority or " or ".join(connector))
         left = count
@@ -89,6 +99,11 @@ async def _subscribe(source: Subscriber, filter: str, where: str) -> None:
         raise Unavailable(str(late)) from late
     if sys.stderr.isatty():
         print(f"homing: subscribed as {source.client_id}; Ctrl-C ends it", file=sys.stderr)
+
+
+def _tell_wait(wait: Wait) -> None:
+    away = ", ".join(wait.connectors)
+    print(f"homing: waits up to {wait.seconds:g} s for connector {away}", file=sys.stderr)
 
 
 def _tls(ca: Path | None, config: Any) -> Any:

@@ -184,6 +184,15 @@ class Push(Struct, frozen=True, kw_only=True):
     client_buffer: Annotated[
         int, size("waits for one slow client at most: some seconds of a busy feed", KIB, GIB)
     ] = MIB
+    wait: Annotated[
+        float,
+        seconds(
+            "a durable session that moves waits so long for a connector that is away and may hold something "
+            "older: a supervised restart; sessions may say otherwise",
+            0,
+            600,
+        ),
+    ] = 10.0
     spill_count: Annotated[
         int, count("owed to one durable session: a night of one every few seconds", 1, 10_000_000)
     ] = 10_000

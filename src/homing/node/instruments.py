@@ -133,6 +133,18 @@ MOVES = Metric(
     "Durable sessions that followed their client to another connector, or came with it.",
     ("direction",),
 )
+WAITING = Metric(
+    "homing_push_sessions_waiting",
+    "gauge",
+    "clients",
+    "Durable sessions that wait for a connector that is away and may hold something older.",
+)
+WAITS = Metric(
+    "homing_push_session_waits_total",
+    "counter",
+    "sessions",
+    "Durable sessions that had to wait so.",
+)
 REDELIVERIES = Metric(
     "homing_push_redeliveries_total", "counter", "deliveries", "Pushed to a client again."
 )
@@ -238,6 +250,8 @@ def _connector(connector: Connector) -> Iterator[Sample]:
     yield Sample(REDELIVERIES, (), tally.redeliveries)
     yield Sample(MOVES, ("in",), connector.moves.arrivals)
     yield Sample(MOVES, ("out",), connector.moves.departures)
+    yield Sample(WAITING, (), connector.moves.waiting)
+    yield Sample(WAITS, (), connector.moves.waits)
     yield Sample(ACKNOWLEDGED, (), tally.acks)
     yield Sample(DROPPED, (), tally.drops)
 

@@ -246,6 +246,7 @@ def _limits(config: Config) -> Limits:
         auth_timeout=push.auth_timeout,
         keepalive=push.keepalive,
         away=push.spill_age,
+        wait=push.wait,
         slow=push.slow,
         buffer=push.client_buffer,
         owed_count=push.spill_count,

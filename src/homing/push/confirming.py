@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from homing.ports import Link
+from homing.wire import relay
 
 MEET_SECONDS: Final = 5.0
 """How long a new member is waited for: Serf may take three seconds to tell it of us."""
@@ -24,15 +25,24 @@ MEETING: Final = "meeting"
 class Confirming:
     """A change under way: whom to tell when it is done, and who has not said yes."""
 
-    __slots__ = ("asked", "image", "link")
+    __slots__ = ("asked", "away", "claim", "image", "link")
 
     def __init__(
-        self, link: Link, asked: set[Link | bytes] | set[Link], image: bytes = b""
+        self,
+        link: Link,
+        asked: set[Link | bytes] | set[Link],
+        image: bytes = b"",
+        claim: relay.Claim | None = None,
     ) -> None:
-        """`asked`: links, and ids of matchers that are awaited; `image` is what those will be sent."""
+        """`asked`: links, and ids of matchers that are awaited; `image` is what those will be sent.
+
+        `claim`: it is one, of a session.
+        """
         self.link = link
         self.asked: set[Link | bytes] = {*asked}
         self.image = image
+        self.claim = claim
+        self.away: tuple[relay.Absence, ...] = ()  # connectors, say those who were asked
 
     def found(self, matcher: bytes, link: Link) -> None:
         """A matcher is there: it is asked now, if it was to be."""

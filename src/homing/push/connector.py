@@ -28,6 +28,7 @@ from homing.push.delivery import SLOW, Delivery, Storing
 from homing.push.doorway import Doorway, Visitor
 from homing.push.links import DISPATCHER, PacketRole, Peer
 from homing.push.moves import MOVES, Moves
+from homing.push.places import each_id
 from homing.push.recent import Recent
 from homing.push.recovery import checkpoint, recover
 from homing.push.sessions import Limits, Session, Store
@@ -137,13 +138,15 @@ class Connector(PacketRole):
                 self.moves.taken(message, now)
             else:
                 self.doorway.confirmed(message.message_id)
-                self.moves.confirmed(message.message_id, link, now)
+                self.moves.confirmed(message.message_id, link, now, message.away)
         elif isinstance(message, relay.Nak):
             self.moves.refused(message, now)
         elif isinstance(message, relay.Sync):
             self._sync(link)
         elif isinstance(message, relay.Claim):
             self.moves.claimed(link, message, now)
+        elif isinstance(message, relay.HandedOver):
+            self.moves.handed_over(message, now)
         elif isinstance(message, relay.Subscribe):
             self.moves.adopt(link, message, now)
         else:
@@ -164,6 +167,12 @@ class Connector(PacketRole):
                 self.doorway.stored(safe.message.message_id, now)
             else:
                 self.delivery.stored(safe, now)
+
+    def is_storing(self, client: bytes, moved: bool = False) -> bool:
+        """Whether a publication for it is here and not yet on disk; `moved`: from a former connector."""
+        unsynced = [w for _, w in self._unsynced if isinstance(w, Storing)]
+        storing = [w.clients for w in unsynced if w.moved or not moved]
+        return any((client,) in each_id(clients) for clients in storing if client in clients)
 
     # Sessions, as the doorway asks for them
 

@@ -154,7 +154,9 @@ class Delivery:
                 drops = self.tally.drops
                 self._owe(session, storing.shared, now, storing.moved)
                 if session.move is not None:
-                    self._connector.moves.forward(session)
+                    self._connector.moves.stored(session, now)
+                elif storing.moved and self._connector.moves.came(session, now):
+                    pass  # the last that was awaited: all is sent
                 elif next(iter(session.waiting), None) == identity:  # nothing waits before it
                     first, again = session.pump()
                     if first:

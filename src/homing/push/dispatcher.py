@@ -12,7 +12,7 @@ all of them have said so, those included that it knows to be there and has not m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from homing.errors import Malformed
 from homing.ports import Link, Port
 from homing.push.confirming import MEETING, Absent, Confirming
+from homing.push.homes import Homes, absences
 from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
 from homing.push.places import by_connector, places
@@ -28,9 +29,6 @@ from homing.wire import relay
 MAX_CONFIRMING: Final = 65_536
 """Subscription changes waiting for matchers: more than any burst of new clients. Beyond it
 the connector is not told and answers its client after a moment by itself."""
-
-MAX_HOMES: Final = 65_536
-"""Sessions whose connector is remembered, for one that held them before and comes back."""
 
 MATCHER: Final = b"matcher"
 
@@ -63,7 +61,7 @@ class Dispatcher(PacketRole):
         self._confirming: dict[bytes, Confirming] = {}
         self._absent = Absent(matchers)
         self._passed: dict[bytes, relay.Subscribe] = {}  # of those, what moves with a session
-        self._homes: dict[bytes, relay.Claim] = {}  # client -> who claimed its session last
+        self._homes = Homes()  # who claimed which session last
         self._informed: set[Link] = set()  # peers that were told of them
         self.dial("connectors", unnamed(connectors))
         self.dial("peers", unnamed(peers))
@@ -83,7 +81,7 @@ class Dispatcher(PacketRole):
         self.dial("peers", peers, now)
         here = {self.peers[link].node for link in self._matchers}
         for gone in self._absent.members(matchers, here, now):
-            self._confirmed_by(gone)
+            self._confirmed_by(gone, now)
         self._look_for_absent()
 
     def hello(self) -> relay.Hello:
@@ -98,7 +96,7 @@ class Dispatcher(PacketRole):
     def wake(self, key: Hashable, now: float) -> None:
         if key == MEETING:
             for late in self._absent.late(now):
-                self._confirmed_by(late)
+                self._confirmed_by(late, now)
             self._look_for_absent()
         else:
             super().wake(key, now)
@@ -115,6 +113,7 @@ class Dispatcher(PacketRole):
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
         if link.plug == "connectors":
             self._connector_joined(link, peer.node)
+            self._homes.found(peer.node)
         elif hello.role == MATCHER:
             self._matchers[link] = None
             self._absent.found(peer.node)
@@ -122,10 +121,10 @@ class Dispatcher(PacketRole):
                 change.found(peer.node, link)
             self._ask_all()
         elif link.plug == "peers":
-            self._peer_owns(link, hello.connectors)
+            self._peer_owns(link, hello.connectors, now)
             if link not in self._informed:
                 self._informed.add(link)
-                for claim in self._homes.values():
+                for claim in self._homes:
                     link.send(claim.encode())
 
     def _connector_joined(self, link: Link, connector: bytes) -> None:
@@ -143,13 +142,22 @@ class Dispatcher(PacketRole):
             del self.connectors[peer.node]
             self._asked.discard(peer.node)
             self._tell_all()
-        for connector in [c for c, owner in self._owners.items() if owner is link]:
+            self._miss([peer.node], now)
+        owned = [c for c, owner in self._owners.items() if owner is link]
+        for connector in owned:
             del self._owners[connector]
+        self._miss(owned, now)
         for outbox in list(self.outboxes.values()):
             if outbox.link is link:
                 outbox.link = None
                 self._attach(outbox.connector)
-        self._forget_confirming(link)
+        self._forget_confirming(link, now)
+
+    def _miss(self, connectors: Iterable[bytes], now: float) -> None:
+        """These are not where they were; some may be elsewhere."""
+        for connector in connectors:
+            if self._way(connector) is None:
+                self._homes.lost(connector, now)
 
     def _matcher_left(self, link: Link, node: bytes, now: float) -> None:
         """It may be back in a moment, and has to be told then what it does not know."""
@@ -165,13 +173,16 @@ class Dispatcher(PacketRole):
             if link.plug == "nodes" and peer.node:
                 link.send(hello)
 
-    def _peer_owns(self, link: Link, connectors: bytes) -> None:
-        for connector in [c for c, owner in self._owners.items() if owner is link]:
+    def _peer_owns(self, link: Link, connectors: bytes, now: float) -> None:
+        before = [c for c, owner in self._owners.items() if owner is link]
+        for connector in before:
             del self._owners[connector]
         for at in range(0, len(connectors), len(self.node)):
             connector = connectors[at : at + len(self.node)]
             self._owners[connector] = link
+            self._homes.found(connector)
             self._attach(connector)
+        self._miss(before, now)
 
     # Publications
 
@@ -179,11 +190,13 @@ class Dispatcher(PacketRole):
         if isinstance(message, relay.Push):
             self._push(link, message)
         elif isinstance(message, relay.Ack):
-            self._acked(link, message)
+            self._acked(link, message, now)
         elif isinstance(message, relay.Nak):
             self._refused(link, message)
         elif isinstance(message, relay.Claim):
-            self._claim(link, message)
+            self._claim(link, message, now)
+        elif isinstance(message, relay.HandedOver):
+            self._handed_over(link, message)
         elif isinstance(message, relay.Subscribe) and message.connector != self.peers[link].node:
             self._pass_on(link, message)
         elif link.plug == "connectors":
@@ -256,9 +269,11 @@ class Dispatcher(PacketRole):
         push = relay.Push(identity, payload, clients, attributes, not own, first, parcel.moved)
         link.send(push.encode())
 
-    def _acked(self, link: Link, ack: relay.Ack) -> None:
+    def _acked(self, link: Link, ack: relay.Ack, now: float) -> None:
         if not ack.clients:
-            self._confirmed(link, ack.message_id)
+            if ack.away and ack.message_id in self._confirming:
+                self._confirming[ack.message_id].away += ack.away
+            self._confirmed(link, ack.message_id, now)
             return
         connector = ack.connector or self.peers[link].node
         outbox = self.outboxes.get(connector)
@@ -304,7 +319,7 @@ class Dispatcher(PacketRole):
         if confirm and len(self._confirming) < MAX_CONFIRMING:
             self._confirming[message.message_id] = Confirming(link, asked, image)
 
-    def _confirmed(self, who: Link | bytes, message_id: bytes) -> None:
+    def _confirmed(self, who: Link | bytes, message_id: bytes, now: float) -> None:
         waiting = self._confirming.get(message_id)
         if waiting is None:
             return
@@ -312,20 +327,21 @@ class Dispatcher(PacketRole):
         if not waiting.asked:
             del self._confirming[message_id]
             self._tell_moved(waiting.link, self._passed.pop(message_id, None))
-            waiting.link.send(relay.Ack(message_id).encode())
+            away = self._away(waiting.claim, waiting.away, now) if waiting.claim else ()
+            waiting.link.send(relay.Ack(message_id, away=away).encode())
 
-    def _confirmed_by(self, matcher: bytes) -> None:
+    def _confirmed_by(self, matcher: bytes, now: float) -> None:
         """It is not waited for any more; a change that no matcher has is not in force for that."""
         waiting = [one for one, change in self._confirming.items() if matcher in change.asked]
         for message_id in waiting:
             if self._matchers:
-                self._confirmed(matcher, message_id)
+                self._confirmed(matcher, message_id, now)
             else:
                 self._confirming[message_id].asked.discard(matcher)
                 if not self._confirming[message_id].asked:
                     del self._confirming[message_id]
 
-    def _forget_confirming(self, link: Link) -> None:
+    def _forget_confirming(self, link: Link, now: float) -> None:
         """A matcher that is gone need not agree; a connector that is gone need not know."""
         for message_id, waiting in list(self._confirming.items()):
             if waiting.link is link:
@@ -338,11 +354,11 @@ class Dispatcher(PacketRole):
                 lost = relay.Nak(message_id, "no-service it was lost on the way", change.connector)
                 waiting.link.send(lost.encode())
             else:
-                self._confirmed(link, message_id)
+                self._confirmed(link, message_id, now)
 
     # Sessions that move
 
-    def _claim(self, link: Link, claim: relay.Claim) -> None:
+    def _claim(self, link: Link, claim: relay.Claim, now: float) -> None:
         """Every other connector hears of it; who claims is told when all of them are done."""
         peer = self.peers[link]
         if link.plug == "connectors" and claim.connector != peer.node:
@@ -354,16 +370,13 @@ class Dispatcher(PacketRole):
             for way in asked:
                 way.send(claim.encode())
             return
-        known = self._homes.pop(claim.client, None)
+        known = self._homes.find(claim.client)
         if known is not None and known.rank > claim.rank and self._is_elsewhere(known, claim):
-            self._homes[claim.client] = known
             link.send(known.encode())  # who was away may not know that the session is elsewhere
             link.send(relay.Ack(claim.message_id).encode())
             return
-        self._homes[claim.client] = claim
-        if len(self._homes) > MAX_HOMES:
-            del self._homes[next(iter(self._homes))]
-        self._ask(link, asked, claim)
+        self._homes.settle(claim)
+        self._ask(link, asked, claim, now)
 
     def _is_elsewhere(self, known: relay.Claim, claim: relay.Claim) -> bool:
         return known.connector != claim.connector and self._way(known.connector) is not None
@@ -395,16 +408,39 @@ class Dispatcher(PacketRole):
             for matcher in self._matchers:
                 matcher.send(image)
 
-    def _ask(self, link: Link, asked: set[Link], claim: relay.Claim) -> None:
+    def _ask(self, link: Link, asked: set[Link], claim: relay.Claim, now: float) -> None:
         """Pass it on; the answer comes with the last of theirs, or at once where none is waited for."""
         image = claim.encode()
         for way in asked:
             way.send(image)
         full = len(self._confirming) >= MAX_CONFIRMING
         if not asked or full or claim.message_id in self._confirming:
-            link.send(relay.Ack(claim.message_id).encode())
+            away = self._away(claim, (), now)
+            link.send(relay.Ack(claim.message_id, away=away).encode())
         else:
-            self._confirming[claim.message_id] = Confirming(link, set(asked))
+            self._confirming[claim.message_id] = Confirming(link, set(asked), claim=claim)
+
+    def _away(
+        self, claim: relay.Claim, told: Iterable[relay.Absence], now: float
+    ) -> tuple[relay.Absence, ...]:
+        """Connectors that had the session before, and that neither we nor those we asked reach."""
+        ours = absences(self._homes.answered(claim, self._reaches, now))
+        known = {one.connector: one for one in told if not self._reaches(one.connector)}
+        return tuple({**known, **{one.connector: one for one in ours}}.values())
+
+    def _reaches(self, connector: bytes) -> bool:
+        return self._way(connector) is not None
+
+    def _handed_over(self, link: Link, told: relay.HandedOver) -> None:
+        """A connector that may have been away has sent what it had: whoever waits for that hears of it."""
+        if link.plug == "connectors" and told.node != self.peers[link].node:
+            raise Malformed("a connector speaks for itself only")
+        self._homes.handed_over(told.client, told.node)
+        way = self.connectors.get(told.connector)
+        if way is None and link.plug == "connectors":
+            way = self._owners.get(told.connector)
+        if way is not None:
+            way.send(told.encode())
 
     def _ask_all(self) -> None:
         """A matcher is new, or has more to answer for: connectors tell all their subscriptions.

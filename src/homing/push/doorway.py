@@ -295,13 +295,15 @@ class Doorway:
             self.dismiss(known.link, "replaced", now)
             known = sessions.get(client)
         if known is not None and auth.ack and auth.resume:
-            known.policy = policy
+            known.policy, known.wait = policy, auth.wait
             return known, True
         if known is not None:
             self._connector.end(known, "not-resumed", now)
         if auth.ack and not auth.resume:
             self._connector.store.anew.add(client)
-        return Session(client, auth.ack, policy, self._connector.store), False
+        session = Session(client, auth.ack, policy, self._connector.store)
+        session.wait = auth.wait
+        return session, False
 
 
 def _fields(pairs: list[bytes]) -> Fields:

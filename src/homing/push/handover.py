@@ -60,6 +60,8 @@ class Handover:
         self._outboxes: dict[bytes, Outbox] = {}
         self._owners: dict[bytes, Link] = {}  # connector -> dispatcher
         self._dispatchers: dict[Link, None] = {}
+        # Connector -> answers to it, each behind the newest parcel that it was owed.
+        self._behind: dict[bytes, list[tuple[Parcel, Link, bytes]]] = {}
 
     def __len__(self) -> int:
         """Publications owed."""
@@ -117,6 +119,8 @@ class Handover:
             return
         if not outbox:
             del self._outboxes[connector]  # the next publication may go a better way
+        if connector in self._behind:
+            self._answer(connector, outbox)
         if self.late.get(connector) == message_id and not outbox.owes(message_id):
             del self.late[connector]
             self._caught_up()
@@ -126,6 +130,27 @@ class Handover:
         else:
             del self._owed[message_id]
             self._done(message_id)
+
+    def answer_behind(self, connector: bytes, link: Link, answer: bytes) -> None:
+        """Send it when the connector has all that it is owed now.
+
+        What went the same way is there before it; what waits, or goes another way, may not be.
+        """
+        outbox = self._outboxes.get(connector)
+        newest = outbox.newest if outbox is not None else None
+        if outbox is None or newest is None or (outbox.link is link and not outbox.stalled):
+            link.send(answer)
+        else:
+            self._behind.setdefault(connector, []).append((newest, link, answer))
+
+    def _answer(self, connector: bytes, outbox: Outbox) -> None:
+        waiting = self._behind.pop(connector)
+        late = [one for one in waiting if outbox.has(one[0])]
+        if late:
+            self._behind[connector] = late
+        for parcel, link, answer in waiting:
+            if not outbox.has(parcel) and link in self._dispatchers:
+                link.send(answer)
 
     def mark_late(self, message_id: bytes, clients: Mapping[bytes, bytes]) -> bool:
         """Its publisher is told that it is safe; whether some connector is now late."""

@@ -91,6 +91,11 @@ class Holdings:
         tables = [table for share in self.shares for table in share.tables]
         return any(table.knows(client, connector, name) for table in tables)
 
+    def doubt(self, client: bytes, connector: bytes, name: bytes) -> None:
+        """Not its connector named it: a sync that is under way must, or it is gone."""
+        for table in [table for share in self.shares for table in share.tables]:
+            table.doubt(client, connector, name)
+
     def remove(self, client: bytes, connector: bytes, name: bytes) -> bool:
         """One subscription is gone, or with no name all of a client's."""
         changed = [share.remove(client, connector, name) for share in self.shares]

@@ -109,7 +109,8 @@ class Intake:
         self._recent: dict[bytes, int] = {}
         self._taking: dict[bytes, Taken] = {}
         self._unsynced: deque[tuple[int, Taken]] = deque()
-        self._answers: deque[tuple[int, Link, bytes]] = deque()  # that leave behind some of them
+        # Answers to connectors that leave behind some of them.
+        self._answers: deque[tuple[int, bytes, Link, bytes]] = deque()
         self._handed: dict[bytes, tuple[float, Taken]] = {}  # durable, connectors not done
         self.come_to = -math.inf  # when a publisher last came
         self.taken = 0  # ever, for the metrics
@@ -284,15 +285,15 @@ class Intake:
             self._matcher.owed.owe(publication, by_connector(taken.places), taken.places)
 
         while self._answers and (not unsynced or self._answers[0][0] <= number):
-            _, link, answer = self._answers.popleft()
-            link.send(answer)
+            _, connector, link, answer = self._answers.popleft()
+            self._matcher.owed.answer_behind(connector, link, answer)
 
-    def answer_behind(self, link: Link, answer: bytes) -> None:
-        """Send an answer when all that is taken now has been handed on."""
+    def answer_behind(self, connector: bytes, link: Link, answer: bytes) -> None:
+        """Send an answer to a connector when all that is taken now has been handed on to it."""
         if self._unsynced:
-            self._answers.append((self._unsynced[-1][0], link, answer))
+            self._answers.append((self._unsynced[-1][0], connector, link, answer))
         else:
-            link.send(answer)
+            self._matcher.owed.answer_behind(connector, link, answer)
 
     def done(self, identity: bytes, now: float) -> None:
         """The connectors have taken it over: acknowledge it."""

@@ -85,6 +85,9 @@ class Matcher(OwingRole):
         self.neighbours = Neighbours(self, address)
         self._expected: set[bytes] | None = None  # dispatchers, where their ids are known
         self._syncing: dict[bytes, Link] = {}  # connector -> where its sync comes from
+        self._told: dict[
+            bytes, Link
+        ] = {}  # connector -> where it has told all it has, and tells changes
         self._owned: dict[Link, set[bytes]] = {}  # dispatcher -> its connectors
         self._seen: dict[bytes, float] = {}  # connector -> when it was last reachable
         self._now = 0.0  # of the call being served, for events told from inside
@@ -254,6 +257,8 @@ class Matcher(OwingRole):
     def _excuse(self, gone: set[bytes]) -> None:
         """Of a connector that is gone nothing can be told; the journal knows what it had."""
         unreachable = gone.difference(*self._owned.values())
+        for connector in gone:
+            self._told.pop(connector, None)
         broken = [one for one in gone if self._syncing.get(one) not in self._owned]
         for connector in broken:
             self._syncing.pop(connector, None)
@@ -284,19 +289,22 @@ class Matcher(OwingRole):
             if self.table.remove(client, connector, name):
                 self.tell(SubscriptionRemoved(now, client, connector, name))
             return
-        if change.moved and self.table.knows(client, connector, name):
-            return  # its own connector has told us
+        if change.moved and (connector in self._told or self.table.knows(client, connector, name)):
+            return  # its own connector has told us, perhaps that it has ended since
         try:
             changed = self.table.set(client, connector, name, change.fields)
         except SubscriptionError as error:
             raise Malformed(str(error)) from error
+        if change.moved:
+            self.table.doubt(client, connector, name)
         if changed:  # the connector is the source: what a full disk loses it tells again
             self.tell(SubscriptionSet(now, client, connector, name, change.fields))
 
     def confirm(self, link: Link, change: relay.Subscribe | relay.Unsubscribe) -> None:
         """What was found for a subscription that has ended goes before the word that it has."""
         if isinstance(change, relay.Unsubscribe):
-            self.intake.answer_behind(link, relay.Ack(change.message_id).encode())
+            answer = relay.Ack(change.message_id).encode()
+            self.intake.answer_behind(change.connector, link, answer)
         else:
             super().confirm(link, change)
 
@@ -309,6 +317,7 @@ class Matcher(OwingRole):
         if self._syncing.get(sync.connector) is not link:
             return
         del self._syncing[sync.connector]
+        self._told[sync.connector] = link
         for entry in self.table.end_sync(sync.connector):
             self.tell(SubscriptionRemoved(now, entry.client, entry.connector, entry.name))
         self._settle(now)

@@ -10,24 +10,23 @@ all is there the old one's subscriptions end; what still arrives for them is sen
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from homing.errors import DiskFull, SubscriptionError
 from homing.journal.events import Dropped
 from homing.ports import Link
+from homing.push.awaiting import Awaiting
 from homing.push.doorway import CONFIRM_SECONDS, MAX_CONFIRMING
 from homing.push.links import DISPATCHER
 from homing.push.recovery import MOVED
 from homing.push.sessions import Session
 from homing.push.subscription import parse_fields
-from homing.wire import relay
+from homing.wire import pushed, relay
 
 if TYPE_CHECKING:
     from homing.push.connector import Connector
 
-HOLD_SECONDS: Final = 2.0
-"""How long a client waits for what is older, and again while some of it comes. A connector that
-is stuck must not keep the clients of others waiting."""
 RETRY_SECONDS: Final = 4.0
 """A move without an answer for so long begins anew, at the next beat."""
 REFUSED_SECONDS: Final = 0.25
@@ -43,14 +42,6 @@ GONE: Final = "gone"
 """The code of a refusal: this connector has no session of that client."""
 
 
-class Claiming(NamedTuple):
-    """A claim of ours: for which session, who has not answered, how much has come when last seen."""
-
-    session: Session
-    links: set[Link]
-    seen: int = 0
-
-
 class Move:
     """A session on its way to another connector."""
 
@@ -63,15 +54,17 @@ class Move:
         "sent",
         "session",
         "settled",
+        "since",
         "to",
         "told",
         "tried",
     )
 
-    def __init__(self, session: Session, to: bytes, number: int) -> None:
+    def __init__(self, session: Session, to: bytes, number: int, now: float) -> None:
         """`number`: of the claim; what is said of an earlier move to the same connector is not of this one."""
         self.session = session
         self.to = to
+        self.since = now
         self.number = max(1, number)
         self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
         self.link: Link | None = None  # the dispatcher it goes over
@@ -89,10 +82,11 @@ class Moves:
     def __init__(self, connector: Connector) -> None:
         self.arrivals = 0  # sessions taken over, and handed over, since the start
         self.departures = 0
+        self.waits = 0  # of sessions that came, for a connector that was away
         self.cut = 0  # when we last lost a dispatcher, and with it perhaps a claim: unix time in µs
         self._connector = connector
         # Ours, not answered by all; at most one a session.
-        self._claims: dict[bytes, Claiming] = {}
+        self._claims: dict[bytes, Awaiting] = {}
         self._claimed: dict[bytes, bytes] = {}  # client -> its claim's id
         self._adopting: dict[bytes, tuple[Link, bytes]] = {}  # a change of ours -> one of theirs
         self._moving: dict[bytes, Move] = {}  # client -> where to
@@ -103,6 +97,11 @@ class Moves:
 
     def __len__(self) -> int:
         return len(self._moving)
+
+    @property
+    def waiting(self) -> int:
+        """Sessions that wait for a connector that is away."""
+        return sum([awaiting.waits for awaiting in self._claims.values()])
 
     # Coming
 
@@ -116,13 +115,14 @@ class Moves:
         links = self._dispatchers()
         if not links:
             session.store.came.pop(session.client, None)
-            return
+        if not links and self.cut:
+            return  # all dispatchers are gone, and may be for long; one that has just started meets them soon
         self._unclaim(session)
         session.hold()
         claim = self._claim_of(session)
-        self._claims[claim.message_id] = Claiming(session, set(links))
+        self._claims[claim.message_id] = awaiting = Awaiting(session, links, now)
         self._claimed[session.client] = claim.message_id
-        self._connector.port.later(now + HOLD_SECONDS, claim.message_id)
+        self._connector.port.later(awaiting.due, claim.message_id)
         image = claim.encode()
         for link in links:
             link.send(image)
@@ -137,7 +137,12 @@ class Moves:
     def claim_again(self, link: Link) -> None:
         """A dispatcher that knows of nothing learns whose sessions are here, and tells if not."""
         for session in self._connector.durable.values():
-            if session.move is None:
+            identity = self._claimed.get(session.client, b"")
+            awaiting = self._claims.get(identity)
+            if awaiting is not None and awaiting.unasked:
+                awaiting.ask(link)
+                link.send(self._claim_of(session, identity).encode())
+            elif session.move is None:
                 link.send(self._claim_of(session).encode())
 
     def announce(self, session: Session) -> None:
@@ -146,8 +151,8 @@ class Moves:
         for link in self._dispatchers():
             link.send(image)
 
-    def _claim_of(self, session: Session) -> relay.Claim:
-        identity, node = self._connector.new_id(), self._connector.node
+    def _claim_of(self, session: Session, identity: bytes = b"") -> relay.Claim:
+        identity, node = identity or self._connector.new_id(), self._connector.node
         return relay.Claim(identity, session.client, node, session.stamp, session.durable)
 
     def adopt(self, link: Link, change: relay.Subscribe, now: float) -> None:
@@ -165,6 +170,11 @@ class Moves:
         if session.client in session.store.anew:
             link.send(relay.Ack(change.message_id).encode())
             return
+        if session.move is not None and now - session.move.since < RETRY_SECONDS:
+            # The client has gone on, and who tells us hears of it too: in force here it would bring what comes late.
+            reason = "queue-full the client has gone on"
+            link.send(relay.Nak(change.message_id, reason, connector.node).encode())
+            return
         self._was_elsewhere(session)
         fields = session.subscriptions.get(name, change.fields)
         try:
@@ -179,7 +189,9 @@ class Moves:
         self._adopting[ours] = (link, change.message_id)
         connector.port.later(now + CONFIRM_SECONDS, ours)
 
-    def confirmed(self, message_id: bytes, link: Link | None, now: float) -> None:
+    def confirmed(
+        self, message_id: bytes, link: Link | None, now: float, away: Iterable[relay.Absence] = ()
+    ) -> None:
         """A dispatcher says that something of ours is done, or (no link) its time is over."""
         if message_id in self._adopting:
             whom, theirs = self._adopting.pop(message_id)
@@ -188,26 +200,55 @@ class Moves:
             if link is None:
                 answer = relay.Nak(theirs, "queue-full not confirmed", self._connector.node)
             whom.send(answer.encode())
-        claiming = self._claims.get(message_id)
-        if claiming is not None:
-            self._heard(message_id, claiming, link, now)
+        awaiting = self._claims.get(message_id)
+        if awaiting is not None and link is None:
+            self._overdue(message_id, awaiting, now)
+        elif awaiting is not None and link is not None:
+            awaiting.heard(link, away, now)
+            self._look(awaiting, now)
         move = self._told.pop(message_id, None)
         if move is not None:
             move.told.discard(message_id)
             self._settle(move, now)
 
-    def _heard(self, message_id: bytes, claiming: Claiming, link: Link | None, now: float) -> None:
-        come = len(claiming.session.early or ())
-        if link is None and come > claiming.seen:
-            self._claims[message_id] = claiming._replace(seen=come)
-            self._connector.port.later(now + HOLD_SECONDS, message_id)
-            return
-        if link is not None:
-            claiming.links.discard(link)
+    def _overdue(self, message_id: bytes, awaiting: Awaiting, now: float) -> None:
+        if awaiting.overdue(len(awaiting.session.early or ()), now):
+            self._was_elsewhere(awaiting.session)  # the silent one may have it
+            self._answered(awaiting.session, now)
         else:
-            self._was_elsewhere(claiming.session)  # the silent one may have it
-        if link is None or not claiming.links:
-            self._answered(claiming.session, now)
+            self._connector.port.later(awaiting.due, message_id)
+
+    def handed_over(self, told: relay.HandedOver, now: float) -> None:
+        """A former connector has sent all it had; it may have been away when it was asked."""
+        awaiting = self._claims.get(told.message_id)
+        if awaiting is not None:
+            awaiting.handed_over(told.node)
+            self._look(awaiting, now)
+
+    def _look(self, awaiting: Awaiting, now: float) -> None:
+        """Whether all is here that can be, and what is not."""
+        session = awaiting.session
+        if awaiting.done and not self._connector.is_storing(session.client, moved=True):
+            self._answered(session, now)
+        elif awaiting.waits:
+            self._connector.port.later(awaiting.due, self._claimed[session.client])
+            if not awaiting.told:
+                awaiting.told = True
+                self.waits += 1
+                self._tell_wait(session, awaiting, now)
+
+    def came(self, session: Session, now: float) -> bool:
+        """Something from a former connector is on disk; whether nothing more is awaited, and all of it sent."""
+        awaiting = self._claims.get(self._claimed.get(session.client, b""))
+        if awaiting is None or not awaiting.done:
+            return False
+        self._look(awaiting, now)
+        return session.early is None
+
+    def _tell_wait(self, session: Session, awaiting: Awaiting, now: float) -> None:
+        """Who said how long it waits knows what this is; others are not surprised with it."""
+        if session.wait is not None and session.link is not None:
+            session.link.send(pushed.wait(awaiting.due - now, awaiting.away))
 
     def _was_elsewhere(self, session: Session) -> None:
         """Another connector had its client, or may have: what was published until now may have been pushed there."""
@@ -223,12 +264,11 @@ class Moves:
     def left(self, link: Link, now: float) -> None:
         """A dispatcher is gone: it will answer no claims."""
         self.cut = int(self._connector.wall() * 1e6)
-        for claiming in list(self._claims.values()):
-            if link in claiming.links:
-                self._was_elsewhere(claiming.session)
-                claiming.links.discard(link)
-            if not claiming.links:
-                self._answered(claiming.session, now)
+        for awaiting in list(self._claims.values()):
+            if link in awaiting.links:
+                self._was_elsewhere(awaiting.session)
+                awaiting.lost(link)
+                self._look(awaiting, now)
         for move in self._moving.values():
             if move.link is link and (move.settled is None or move.session.waiting):
                 self._put_off(move, now)
@@ -252,7 +292,7 @@ class Moves:
         if move is None or move.to != claim.connector:
             self._stay(session)
             session.release()
-            move = Move(session, claim.connector, claim.rank[0])
+            move = Move(session, claim.connector, claim.rank[0], now)
             session.move = self._moving[session.client] = move
             self.departures += 1
         before = move.claims.get(link)
@@ -279,6 +319,12 @@ class Moves:
             move.link.send(told.encode())
         self.forward(session)
         self._settle(move, now)
+
+    def stored(self, session: Session, now: float) -> None:
+        """A publication for a session that is going is on disk."""
+        self.forward(session)
+        if session.move is not None and (session.move.claims or session.move.settled is None):
+            self._settle(session.move, now)
 
     def forward(self, session: Session) -> None:
         """Send what waits to where the session is going."""
@@ -372,6 +418,8 @@ class Moves:
         session = move.session
         if move.sent or move.told or session.waiting:
             return
+        if self._connector.is_storing(session.client):
+            return  # and what was found before that is here, but not on disk: it goes first
         try:
             if session.subscriptions:
                 ended = self._connector.unsubscribe(session, "", now)
@@ -381,7 +429,11 @@ class Moves:
         except DiskFull:
             return  # at the next beat again
         move.settled = now
+        handed = [(link, identity) for link, identity in move.claims.items()]
         self._tell_claims(move)
+        for link, identity in handed:
+            node = self._connector.node
+            link.send(relay.HandedOver(identity, session.client, move.to, node).encode())
 
     def _tell_claims(self, move: Move) -> None:
         for link, identity in move.claims.items():

@@ -75,6 +75,14 @@ class Outbox:
         """Whether any part of a publication is owed."""
         return any(parcel.message_id == message_id for parcel in self._parcels.values())
 
+    @property
+    def newest(self) -> Parcel | None:
+        return next(reversed(self._parcels.values()), None)
+
+    def has(self, parcel: Parcel) -> bool:
+        """Whether this very one is owed."""
+        return self.find(parcel.message_id, parcel.clients, parcel.moved) is parcel
+
     def add(self, parcel: Parcel) -> None:
         """Owe one more; the caller has looked at `full` and `find`."""
         self._parcels[_key(parcel.message_id, parcel.clients, parcel.moved)] = parcel

@@ -66,6 +66,8 @@ def recover(events: Iterable[object], recent: Recent, store: Store) -> dict[byte
             _dropped(sessions, event)
             if event.reason == MOVED:
                 recent.forget(event.id, event.clients)
+    for session in sessions.values():
+        session.mixed = True  # nobody knows which of it other connectors sent
     return sessions
 
 

@@ -38,6 +38,8 @@ UNASKED: Final = MAX_BACKLOG // 2
 OLD_SECONDS: Final = 24 * 3600
 """Publications that are older are not judged by the time in their ids: sessions live as long."""
 
+COUNTS: Final = 1 << 24
+"""Ids that a maker has within a second."""
 PARSED: Final = 4096
 """Subscriptions kept parsed, of clients with several: what one busy publication may ask for."""
 
@@ -48,6 +50,7 @@ class Limits(NamedTuple):
     auth_timeout: float = 10.0
     keepalive: float = 90.0
     away: float = 24 * 3600.0
+    wait: float = 10.0
     slow: Literal["drop-oldest", "disconnect"] = "drop-oldest"
     buffer: int = 1 << 20
     owed_count: int = 10_000
@@ -136,8 +139,17 @@ def _in_order(owed: dict[bytes, Shared]) -> dict[bytes, Shared]:
     Several connectors may have sent it, each in order, and nobody knows which of theirs is older; ids do:
     a publisher's are the same but for the time in front and a count at the end.
     """
+    counts: dict[
+        bytes, int
+    ] = {}  # of a maker in one second: the first, as counts begin anew after the last
+
+    def place(identity: bytes) -> tuple[bytes, int]:
+        count = int.from_bytes(identity[9:], "big")
+        from_first = count - counts.setdefault(identity[:9], count)
+        return identity[:4], (from_first + COUNTS // 2) % COUNTS
+
     left: dict[bytes, list[bytes]] = {}
-    for identity in sorted(owed, reverse=True):
+    for identity in sorted(owed, key=place, reverse=True):
         left.setdefault(maker(identity), []).append(identity)
     return {one: owed[one] for one in [left[maker(identity)].pop() for identity in owed]}
 
@@ -156,6 +168,7 @@ class Session:
         "in_cohort",
         "left_at",
         "link",
+        "mixed",
         "move",
         "names",
         "policy",
@@ -165,6 +178,7 @@ class Session:
         "subscriptions",
         "unacked",
         "under_way",
+        "wait",
         "waiting",
     )
 
@@ -189,8 +203,10 @@ class Session:
         self.again: dict[bytes, None] = _NONE_AGAIN  # of the waiting: part of a replay
         # What its former connector sends, kept apart to be sent first; None: no move is awaited.
         self.early: dict[bytes, Shared] | None = None
+        self.mixed = False  # something waits behind what is newer: connectors sent it that had the session before
         self.move: Move | None = None  # where it is going
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
+        self.wait: float | None = None  # seconds for a connector that is away; None: not said
         self.held = 0  # bytes of all
         self.under_way = 0  # of these, bytes sent and not acknowledged
         self.before: dict[bytes, None] = _NONE_AGAIN  # of the waiting: sent on another connection
@@ -261,6 +277,7 @@ class Session:
             if END in self.gaps:
                 self.gaps[identity] = self.gaps.pop(END)
             if moved:
+                self.mixed = True
                 self._replay((identity,))
         self._unfit()
         self._hold(shared.size)
@@ -350,11 +367,11 @@ class Session:
         self.link = None
         self._unfit()
         self.left_at = now
-        self.release()
         if self.unacked:
             self.waiting = {**self.unacked, **self.waiting}
             self.note_sent(self.unacked)
             self.unacked, self.under_way = {}, 0
+        self.release()
 
     def note_sent(self, ids: Iterable[bytes]) -> None:
         """These wait, and went out on a former connection."""
@@ -368,7 +385,13 @@ class Session:
         Some of it was sent before; after a restart nobody knows which.
         """
         self.link = link
+        self._sort()
         self.again = dict.fromkeys(self.waiting) if self.waiting else _NONE_AGAIN
+
+    @property
+    def patience(self) -> float:
+        """How long it waits for a connector that is away and may hold something older, in seconds."""
+        return self.store.limits.wait if self.wait is None else self.wait
 
     def hold(self) -> None:
         """Send nothing until the former connector has sent what is older."""
@@ -379,8 +402,16 @@ class Session:
         """All that is older is here: send it first, as a replay."""
         early, self.early = self.early, None
         if early:
-            self.waiting = _in_order({**early, **self.waiting})
+            self.waiting = {**early, **self.waiting}
+            self.mixed = True
             self._replay(early)
+        self._sort()
+
+    def _sort(self) -> None:
+        """Put what waits in order, if several sent it."""
+        if self.mixed:
+            self.mixed = False
+            self.waiting = _in_order(self.waiting) if self.waiting else _NONE_SENT
 
     def _replay(self, ids: Iterable[bytes]) -> None:
         """Flag these as sent before: nobody knows whether they were."""

@@ -37,7 +37,7 @@ from homing.push.sessions import DEFAULT
 from homing.push.subscribing import Subscribing
 from homing.push.subscription import Fields
 from homing.push.tickets import ask_authority
-from homing.wire.pushed import Auth, Gap, Push
+from homing.wire.pushed import MAX_WAIT, Auth, Gap, Push, Wait
 
 DEFAULT_CONNECTOR = "127.0.0.1:7005"
 # Publications kept for an application that is busy; then the connection is not read.
@@ -58,13 +58,22 @@ class Subscriber:
         api_key: str = "",
         durable: bool = False,
         ack: Literal["auto", "manual"] = "auto",
+        wait: float | None = None,
+        waiting: Callable[[Wait], None] | None = None,
         timeout: float | None = 30.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`credentials`: called before each connect for (timestamp, token), which expire.
 
         `authority`: a URL to ask for them instead; `connectors` then overrule the one it names.
+
+        `wait`: seconds (0 to 600) that a durable session waits, when it comes to another connector, for one that is
+        away and may hold something older; the connector's own setting (10) if not named. `waiting` is called when it does.
         """
+        if wait is not None and not 0 <= wait <= MAX_WAIT:
+            raise ConfigError([f"wait is 0 to {MAX_WAIT:g} seconds, got {wait:g}"])
+        if waiting is not None and wait is None:
+            raise ConfigError(["who wants to hear of waiting says how long to wait"])
         if authority and (token or credentials):
             raise ConfigError(["either an authority or a token, not both"])
         self.client_id = client_id
@@ -75,6 +84,8 @@ class Subscriber:
         self._credentials = credentials or (lambda: (timestamp, token))
         self._durable = durable
         self._auto = ack == "auto"
+        self._wait = wait
+        self._waiting = waiting
         self._timeout = timeout
         self._tls = tls
         self._arrived: asyncio.Queue[Push | Gap | HomingError] = asyncio.Queue()
@@ -159,6 +170,7 @@ class Subscriber:
                 self._take,
                 auto_ack=False,
                 failed=self._refused,
+                waiting=self._waiting,
             )
             self._moorings.role = self._role
         return self._role
@@ -209,7 +221,8 @@ class Subscriber:
 
     def _auth(self) -> Auth:
         timestamp, token = self._credentials()
-        return Auth(self.client_id, timestamp, token, ack=self._durable, resume=self._durable)
+        durable = self._durable
+        return Auth(self.client_id, timestamp, token, durable, durable, wait=self._wait)
 
     def _refused(self, error: HomingError | None) -> None:
         if isinstance(error, Replaced) or (error is not None and self._arrived.qsize() < MAX_KEPT):

@@ -32,6 +32,7 @@ RIVAL_SECONDS: Final = 30.0
 
 Credentials = Callable[[], pushed.Auth]
 Arrival = Callable[[pushed.Push | pushed.Gap], None]
+Waiting = Callable[[pushed.Wait], None]
 Settled = Callable[[HomingError | None], None]
 
 
@@ -60,13 +61,18 @@ class Subscribing(Calling):
         *,
         auto_ack: bool = True,
         failed: Settled | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
-        """`arrival`: called for each push and gap. `failed`: auth was refused, or we have a rival."""
+        """`arrival`: called for each push and gap. `failed`: auth was refused, or we have a rival.
+
+        `waiting`: called when nothing comes for a while, since something older may.
+        """
         super().__init__(port, connectors)
         self._credentials = credentials
         self._arrival = arrival
         self._auto_ack = auto_ack
         self._failed = failed
+        self._waiting = waiting
         self._answers = AnswerStream()
         self._welcome = False
         self._durable = False
@@ -126,7 +132,7 @@ class Subscribing(Calling):
             if isinstance(answer, Status):
                 self._status(answer, now)
             else:
-                self._pushed(pushed.decode(answer))
+                self._told(pushed.decode(answer))
 
     def closed(self, link: Link, now: float) -> None:
         if link is self._link:
@@ -197,6 +203,12 @@ class Subscribing(Calling):
                 said.settled(refusal)
         if self._failed is not None:
             self._failed(refusal)
+
+    def _told(self, arrived: pushed.Push | pushed.Gap | pushed.Wait) -> None:
+        if not isinstance(arrived, pushed.Wait):
+            self._pushed(arrived)
+        elif self._waiting is not None:
+            self._waiting(arrived)
 
     def _pushed(self, arrived: pushed.Push | pushed.Gap) -> None:
         if isinstance(arrived, pushed.Push):

@@ -122,6 +122,12 @@ class Table:
             for number in self._names[place].values()
         }
 
+    def doubt(self, client: bytes, connector: bytes, name: bytes) -> None:
+        """Somebody else named one: it is gone with this sync unless the connector names it too."""
+        number = self._names.get(client + connector, {}).get(name)
+        if number is not None and connector in self._stale:
+            self._stale[connector][number] = None
+
     def abort_sync(self, connector: bytes) -> None:
         """The sync will not come to its end: nothing is gone for not being named."""
         self._stale.pop(connector, None)

@@ -1,13 +1,13 @@
-"""The JSON inside the subscriber's wire: auth, push and gap (protocol §5.2, §5.4)."""
+"""The JSON inside the subscriber's wire: auth, push and gap (protocol §5.2, §5.4), and wait."""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from homing.errors import Malformed
 from homing.wire.session import framed
@@ -15,12 +15,17 @@ from homing.wire.session import framed
 Scalar = bool | int | float | str
 Attributes = dict[str, Scalar]
 
+MAX_WAIT: Final = 600.0
+"""Seconds a session may ask to wait: ten minutes of a machine that starts anew. A client that hears
+nothing for longer is of more use with what there is."""
+
 
 class Auth(Struct, frozen=True):
     """What a subscriber says of itself.
 
     `ack` makes its session durable, `resume` replays what it missed, `slow` chooses what
-    happens when it does not keep up.
+    happens when it does not keep up. `wait`: seconds that a durable session waits for a connector that
+    is away and may hold something older, counted from when it went; who says it is told of waiting.
     """
 
     client_id: str
@@ -29,6 +34,7 @@ class Auth(Struct, frozen=True):
     ack: bool = False
     resume: bool = False
     slow: Literal["spill", "drop-oldest", "disconnect"] | None = None
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] | None = None
 
 
 class Push(Struct, frozen=True, tag="push"):
@@ -59,6 +65,13 @@ class Gap(Struct, frozen=True, tag="gap"):
     last: str
 
 
+class Wait(Struct, frozen=True, tag="wait"):
+    """Nothing is pushed for up to so many seconds: these connectors are away, and may hold something older."""
+
+    seconds: float
+    connectors: list[str]
+
+
 class _Outgoing(Struct, tag="push", omit_defaults=True):
     """Push with its attributes as the JSON they came in."""
 
@@ -72,7 +85,7 @@ class _Outgoing(Struct, tag="push", omit_defaults=True):
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.Encoder().encode
-_pushes: msgspec.json.Decoder[Push | Gap] = msgspec.json.Decoder(Push | Gap)
+_pushes: msgspec.json.Decoder[Push | Gap | Wait] = msgspec.json.Decoder(Push | Gap | Wait)
 _auths = msgspec.json.Decoder(Auth)
 
 
@@ -100,8 +113,13 @@ def gap(dropped: int, first: bytes, last: bytes) -> bytes:
     return framed(_encode(Gap(dropped, first.hex(), last.hex())))
 
 
-def decode(json: bytes) -> Push | Gap:
-    """What a connector pushed; Malformed if it is neither a push nor a gap."""
+def wait(seconds: float, connectors: Iterable[bytes]) -> bytes:
+    """A wait as it travels."""
+    return framed(_encode(Wait(round(seconds, 3), [one.hex() for one in connectors])))
+
+
+def decode(json: bytes) -> Push | Gap | Wait:
+    """What a connector pushed; Malformed if it is neither a push, a gap nor a wait."""
     try:
         return _pushes.decode(json)
     except _UNREADABLE as error:

@@ -2,8 +2,8 @@
 
 Item numbers mean the same on all of these links. Up to 10 they are the protocol's; homing
 adds 11 (role), 12 (connectors owned), 13 (phase of a sync), 14 (sessions held), 19 (nothing
-older is owed) and 20 (part of a session that moves), which others skip; 15 to 18 are matchers'
-among themselves (homing.wire.inquiry).
+older is owed), 20 (part of a session that moves) and 21 (connectors that are away), which others
+skip; 15 to 18 are matchers' among themselves (homing.wire.inquiry).
 
 A *place* is a client id and the connector that holds it, 20 bytes. Lists are kept as the
 concatenated bytes they travel in: a fan-out to 10 000 clients is one object, not 10 000.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct as layout
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -38,6 +38,7 @@ PHASE: Final = 13
 LOAD: Final = 14
 FIRST: Final = 19
 MOVED: Final = 20
+AWAY: Final = 21
 
 PLACE_BYTES: Final = ID_BYTES + NODE_ID_BYTES
 TIME_BYTES: Final = 8
@@ -55,6 +56,17 @@ SYNC_BEGIN: Final = b"\x00"
 SYNC_END: Final = b"\x01"
 CLAIM: Final = b"\x02"
 VISIT: Final = b"\x03"
+HANDED_OVER: Final = b"\x04"
+
+_absence = layout.Struct(f">{NODE_ID_BYTES}sI")
+MAX_AWAY_MS: Final = (1 << 32) - 1
+
+
+class Absence(NamedTuple):
+    """A connector that is away, and for how long."""
+
+    connector: bytes
+    milliseconds: int
 
 
 class Hello(Struct, frozen=True):
@@ -120,15 +132,16 @@ class Push(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True):
-    """Done: a push for `clients` (bare ids) of `connector`, or a subscription change (none).
+    """Done: a push for `clients` (bare ids) of `connector`, or a subscription change or a claim (none).
 
-    `moved`: as in the push.
+    `moved`: as in the push. `away`: of a claim, connectors that had the session, are away and may owe some of it.
     """
 
     message_id: bytes
     clients: bytes = b""
     connector: bytes = b""
     moved: int = 0
+    away: tuple[Absence, ...] = ()
 
     def encode(self) -> bytes:
         clients, connector = self.clients, self.connector
@@ -141,6 +154,9 @@ class Ack(Struct, frozen=True):
         items = _present((CLIENTS, clients), (CONNECTOR, connector))
         if self.moved:
             items.append((MOVED, _number(self.moved)))
+        if self.away:
+            listed = [_absence.pack(one, min(ms, MAX_AWAY_MS)) for one, ms in self.away]
+            items.append((AWAY, b"".join(listed)))
         return packet.encode(packet.ACK, items, key=(MESSAGE_ID, self.message_id))
 
 
@@ -232,7 +248,25 @@ class Claim(Struct, frozen=True):
         return self.time, self.connector
 
 
-Relayed = Hello | Heartbeat | Push | Ack | Nak | Subscribe | Unsubscribe | Sync | Claim
+class HandedOver(Struct, frozen=True):
+    """A session's former connector `node` has sent all it had to the one that claimed it (`message_id`)."""
+
+    message_id: bytes
+    client: bytes
+    connector: bytes
+    node: bytes
+
+    def encode(self) -> bytes:
+        items = [
+            (CLIENT, self.client),
+            (CONNECTOR, self.connector),
+            (PHASE, HANDED_OVER),
+            (NODE, self.node),
+        ]
+        return packet.encode(packet.STATUS, items, key=(MESSAGE_ID, self.message_id))
+
+
+Relayed = Hello | Heartbeat | Push | Ack | Nak | Subscribe | Unsubscribe | Sync | Claim | HandedOver
 
 
 def decode(message: Message, record: int = PLACE_BYTES) -> Relayed:
@@ -289,7 +323,11 @@ def _ack(items: dict[int, bytes]) -> Ack:
     if len(clients) % ID_BYTES:
         raise Malformed(f"client ids are {ID_BYTES} bytes each, got {len(clients)}")
     identity = _sized(items, MESSAGE_ID, ID_BYTES, "message id")
-    return Ack(identity, clients, _optional_node(items), _moved(items))
+    away = items.get(AWAY, b"")
+    if len(away) % _absence.size:
+        raise Malformed(f"absences are {_absence.size} bytes each, got {len(away)}")
+    absent = tuple([Absence(*one) for one in _absence.iter_unpack(away)]) if away else ()
+    return Ack(identity, clients, _optional_node(items), _moved(items), absent)
 
 
 def _nak(items: dict[int, bytes]) -> Nak:
@@ -318,16 +356,21 @@ def _unsubscribe(items: dict[int, bytes]) -> Unsubscribe:
     )
 
 
-def _status(items: dict[int, bytes]) -> Sync | Claim:
+def _status(items: dict[int, bytes]) -> Sync | Claim | HandedOver:
     phase = items.get(PHASE, b"")
-    if phase not in (SYNC_BEGIN, SYNC_END, CLAIM, VISIT):
-        raise Malformed("a status message here begins or ends a sync, or claims a client")
+    if phase not in (SYNC_BEGIN, SYNC_END, CLAIM, VISIT, HANDED_OVER):
+        raise Malformed(
+            "a status message here begins or ends a sync, claims a client or hands one over"
+        )
     identity = id_of(items)
     connector = _sized(items, CONNECTOR, NODE_ID_BYTES, "connector id")
     if phase in (SYNC_BEGIN, SYNC_END):
         return Sync(identity, connector, phase)
-    time = int.from_bytes(_sized(items, TIME, TIME_BYTES, "time"), "big")
     client = _sized(items, CLIENT, ID_BYTES, "client id")
+    if phase == HANDED_OVER:
+        node = _sized(items, NODE, NODE_ID_BYTES, "node id")
+        return HandedOver(identity, client, connector, node)
+    time = int.from_bytes(_sized(items, TIME, TIME_BYTES, "time"), "big")
     return Claim(identity, client, connector, time, phase == CLAIM)
 
 

@@ -1,0 +1,79 @@
+"""A claim that is not answered: who has to, and who is away and may hold something older. Pure.
+
+Nothing is sent to the client meanwhile. Who is asked has HOLD_SECONDS, and as much again while something comes:
+a connector that is stuck must not keep the clients of others waiting. One that is known to be away is
+waited for as long as the session says, from when it went: a restart is short, and after that nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from homing.ports import Link
+from homing.push.sessions import Session
+from homing.wire.relay import Absence
+
+HOLD_SECONDS: Final = 2.0
+"""How long a client waits for what is older, and again while some of it comes. A connector that
+is stuck must not keep the clients of others waiting."""
+
+
+class Awaiting:
+    """A claim of ours: for which session, and who has not answered."""
+
+    __slots__ = ("away", "due", "here", "links", "seen", "session", "told", "unasked")
+
+    def __init__(self, session: Session, links: Iterable[Link], now: float) -> None:
+        self.session = session
+        self.links = set(links)
+        self.unasked = not self.links  # nobody is there to ask yet
+        self.away: dict[bytes, float] = {}  # connector -> until when it is waited for
+        self.here: set[bytes] = set()  # those that have handed over what they had
+        self.seen = 0  # how much had come when last looked
+        self.due = now + HOLD_SECONDS
+        self.told = False  # the client, that it waits
+
+    @property
+    def done(self) -> bool:
+        return not (self.links or self.away or self.unasked)
+
+    @property
+    def waits(self) -> bool:
+        """Whether all have answered but those who are away."""
+        return not self.links and bool(self.away)
+
+    def ask(self, link: Link) -> None:
+        """Somebody is there to ask."""
+        self.links.add(link)
+        self.unasked = False
+
+    def heard(self, link: Link, absent: Iterable[Absence], now: float) -> None:
+        """One who was asked answers, for all that it reaches."""
+        self.links.discard(link)
+        for connector, milliseconds in absent:
+            until = now + self.session.patience - milliseconds / 1000
+            if until > now and connector not in self.here:
+                self.away[connector] = max(until, self.away.get(connector, 0.0))
+        if self.waits:
+            self.due = max(self.due, *self.away.values())
+
+    def lost(self, link: Link) -> None:
+        """One who was asked will not answer."""
+        self.links.discard(link)
+
+    def handed_over(self, connector: bytes) -> None:
+        """One that was away is back, and has sent all."""
+        self.here.add(connector)
+        self.away.pop(connector, None)
+
+    def overdue(self, come: int, now: float) -> bool:
+        """The time is over; whether it is for good. `come`: how much has, in all."""
+        if come > self.seen:
+            self.seen, self.due = come, now + HOLD_SECONDS
+            return False
+        left = [until for until in self.away.values() if until > now]
+        if self.links or not left:
+            return True
+        self.due = max(left)
+        return False
