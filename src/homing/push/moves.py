@@ -418,8 +418,6 @@ class Moves:
         session = move.session
         if move.sent or move.told or session.waiting:
             return
-        if self._connector.is_storing(session.client):
-            return  # and what was found before that is here, but not on disk: it goes first
         try:
             if session.subscriptions:
                 ended = self._connector.unsubscribe(session, "", now)
@@ -428,6 +426,8 @@ class Moves:
                 return
         except DiskFull:
             return  # at the next beat again
+        if self._connector.is_storing(session.client):
+            return  # what was found before is here, but not on disk: it goes first
         move.settled = now
         handed = [(link, identity) for link, identity in move.claims.items()]
         self._tell_claims(move)
