@@ -91,6 +91,20 @@ def _most_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return MAX_KERNEL_LINES if decorators & {"kernel", "njit", "numba.njit"} else MAX_FUNCTION_LINES
 
 
+def test_a_constant_is_given_once() -> None:
+    """A second one of the same name takes the place of the first, for those above it too."""
+    for path in _python():
+        given = [
+            target.id
+            for node in _tree(path).body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name) and target.id.isupper()
+        ]
+        twice = {name for name in given if given.count(name) > 1}
+        assert not twice, f"{_told(path)}: {twice}"
+
+
 def test_names_say_what_a_thing_is() -> None:
     files = [_told(path) for path in _python() if BANNED.search(path.stem)]
     folders = [_told(path) for path in _python() if BANNED.search(path.parent.name)]

@@ -192,7 +192,7 @@ class Push(Struct, frozen=True, kw_only=True):
             0,
             600,
         ),
-    ] = 10.0
+    ] = 5.0
     spill_count: Annotated[
         int, count("owed to one durable session: a night of one every few seconds", 1, 10_000_000)
     ] = 10_000

@@ -13,9 +13,9 @@ enclose the same events.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
+from io import SEEK_END, FileIO
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -248,8 +248,8 @@ def _blocks(piece: _Piece, on_damage: OnDamage) -> list[_Block]:
     segment, at, end = piece
     try:
         with segment.path.open("rb", buffering=0) as file:
-            # Headers lie far apart: a call for each takes less than the page faults of a mapped file.
-            size, take = os.fstat(file.fileno()).st_size, partial(_take, file.fileno())
+            # Headers lie far apart: two calls for each take less than the page faults of a mapped file.
+            size, take = file.seek(0, SEEK_END), partial(_take, file)
             found = [_Block(*each) for each in walk(take, size, segment.header.salt, at)]
     except FileNotFoundError:
         on_damage(CorruptSegment(str(segment.path), at, "removed before it was read"))
@@ -262,5 +262,6 @@ def _blocks(piece: _Piece, on_damage: OnDamage) -> list[_Block]:
     ]
 
 
-def _take(file: int, at: int, size: int) -> bytes:
-    return os.pread(file, size, at)
+def _take(file: FileIO, at: int, size: int) -> bytes:
+    file.seek(at)
+    return file.read(size)

@@ -133,7 +133,7 @@ MOVES = Metric(
     "Durable sessions that followed their client to another connector, or came with it.",
     ("direction",),
 )
-WAITING = Metric(
+SESSIONS_WAITING = Metric(
     "homing_push_sessions_waiting",
     "gauge",
     "clients",
@@ -250,7 +250,7 @@ def _connector(connector: Connector) -> Iterator[Sample]:
     yield Sample(REDELIVERIES, (), tally.redeliveries)
     yield Sample(MOVES, ("in",), connector.moves.arrivals)
     yield Sample(MOVES, ("out",), connector.moves.departures)
-    yield Sample(WAITING, (), connector.moves.waiting)
+    yield Sample(SESSIONS_WAITING, (), connector.moves.waiting)
     yield Sample(WAITS, (), connector.moves.waits)
     yield Sample(ACKNOWLEDGED, (), tally.acks)
     yield Sample(DROPPED, (), tally.drops)

@@ -50,7 +50,7 @@ class Limits(NamedTuple):
     auth_timeout: float = 10.0
     keepalive: float = 90.0
     away: float = 24 * 3600.0
-    wait: float = 10.0
+    wait: float = 5.0
     slow: Literal["drop-oldest", "disconnect"] = "drop-oldest"
     buffer: int = 1 << 20
     owed_count: int = 10_000

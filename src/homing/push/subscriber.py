@@ -68,7 +68,7 @@ class Subscriber:
         `authority`: a URL to ask for them instead; `connectors` then overrule the one it names.
 
         `wait`: seconds (0 to 600) that a durable session waits, when it comes to another connector, for one that is
-        away and may hold something older; the connector's own setting (10) if not named. `waiting` is called when it does.
+        away and may hold something older; the connector's own setting (5) if not named. `waiting` is called when it does.
         """
         if wait is not None and not 0 <= wait <= MAX_WAIT:
             raise ConfigError([f"wait is 0 to {MAX_WAIT:g} seconds, got {wait:g}"])
