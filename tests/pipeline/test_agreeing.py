@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from homing.errors import PipelineError
 from homing.pipeline import ingest
-from homing.pipeline.agreeing import LOCK, alone, check
+from homing.pipeline.agreeing import LOCK, alone, check, check_whole
 from homing.pipeline.tables import Tables
 from tests.pipeline.conftest import WriteJournal, run_through
 from tests.pipeline.test_requests import STORY
@@ -39,6 +39,8 @@ def test_either_without_the_other(
     shutil.copytree(tmp_path / "kept", checkpoint)
     with pytest.raises(PipelineError, match="not all tables"):
         ingest.start(tables, str(tmp_path / "journal"))
+    with pytest.raises(PipelineError, match="was read before is missing"):
+        check_whole(tables)  # as those who read them do
 
 
 def test_a_driver_that_was_killed_is_no_mistake(

@@ -64,10 +64,13 @@ class Where:
 
     def read(self, flags: ConfigFlags) -> Tables:
         """The same for a job that reads: where nobody has ingested all would seem to be in order."""
+        from homing.pipeline.agreeing import check_whole
+
         tables = self.open(flags)
         if not tables.begun:
             told = "no tables are here yet, `homing pipeline ingest` makes them"
             raise FileNotFoundError(errno.ENOENT, told, tables.root)
+        check_whole(tables)
         return tables
 
     def source(self, config: Config, journal: Path | None, endpoint: str | None) -> dict[str, str]:

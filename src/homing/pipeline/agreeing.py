@@ -20,27 +20,34 @@ LOCK = "_ingest.lock"
 
 def check(tables: Tables) -> None:
     """PipelineError if one of the two is from another time; only directories of this machine are looked at."""
-    if tables.local is None:
-        return
+    check_whole(tables)
+    if tables.local is not None and _written(tables) > _last(tables.local, "offsets"):
+        told = f"tables, up to batch {_written(tables)}, but not all of its checkpoint"
+        raise _apart(tables, f"{told}: what is read from here on would be missing")
+
+
+def check_whole(tables: Tables) -> None:
+    """PipelineError if batches are gone that were written: who reads the rest finds all in order."""
+    if tables.local is not None and _written(tables) < _last(tables.local, "commits"):
+        told = "a checkpoint, but not all tables that belong to it"
+        raise _apart(tables, f"{told}: what was read before is missing")
+
+
+def _written(tables: Tables) -> int:
+    """The last batch that is in the tables."""
     generation, markers = tables.generation(), tables.markers()
-    compacted = generation.upto if generation else -1
-    written = max(compacted, markers[-1].batch if markers else -1)
-    checkpoint = tables.local / "_checkpoint"
-    if written > _last(checkpoint / "offsets"):
-        raise _apart(tables, f"tables, up to batch {written}, but not all of its checkpoint")
-    if written < _last(checkpoint / "commits"):
-        raise _apart(tables, "a checkpoint, but not all tables that belong to it")
+    return max(generation.upto if generation else -1, markers[-1].batch if markers else -1)
 
 
-def _last(directory: Path) -> int:
+def _last(root: Path, notes: str) -> int:
     """The highest batch of a checkpoint's notes; Spark keeps the newest hundred."""
-    names = [path.name for path in directory.glob("[0-9]*")]
+    names = [path.name for path in (root / "_checkpoint" / notes).glob("[0-9]*")]
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def _apart(tables: Tables, there: str) -> PipelineError:
     return PipelineError(
-        f"{tables.root} has {there}: what is read from here on would be missing",
+        f"{tables.root} has {there}",
         hint="put back what was removed, or ingest into another directory",
     )
 
