@@ -21,8 +21,8 @@ LOCK = "_ingest.lock"
 def check(tables: Tables) -> None:
     """PipelineError if one of the two is from another time; only directories of this machine are looked at."""
     check_whole(tables)
-    if tables.local is not None and _written(tables) > _last(tables.local, "offsets"):
-        told = f"tables, up to batch {_written(tables)}, but not all of its checkpoint"
+    if tables.local is not None and (written := _written(tables)) > _last(tables.local, "offsets"):
+        told = f"tables, up to batch {written}, but not all of its checkpoint"
         raise _apart(tables, f"{told}: what is read from here on would be missing")
 
 

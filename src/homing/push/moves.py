@@ -429,7 +429,7 @@ class Moves:
         if self._connector.is_storing(session.client):
             return  # what was found before is here, but not on disk: it goes first
         move.settled = now
-        handed = [(link, identity) for link, identity in move.claims.items()]
+        handed = list(move.claims.items())
         self._tell_claims(move)
         for link, identity in handed:
             node = self._connector.node
