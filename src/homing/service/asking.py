@@ -26,6 +26,7 @@ _ENVELOPE = _SHORT_16 + b"HM"
 _MAGIC_END = len(_ENVELOPE)
 _ID_AT = 10
 _ID_END = _ID_AT + _ID_BYTES
+_LOW = [bytes((byte,)) for byte in range(256)]
 # Parts of a stream that nobody has read yet. Past it the stream fails: waiting for its reader
 # would make every other request of the client wait too.
 MAX_UNREAD = 16 << 20
@@ -107,15 +108,23 @@ class Streamed(Asked):
 class Asking:
     """The table of requests under way on one connection."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, in_flight: int) -> None:
         self.dialect = dialect
-        self.most = 1 if dialect != Dialect.D0X else 1 << 30
+        self.numbered = dialect == Dialect.D0X  # requests have ids
+        self.most = in_flight if self.numbered else 1
         self.under_way: dict[bytes, Asked] = {}
+        self.alarm_at = float("inf")  # when its owner will look for those that are overdue
         self._plans: dict[tuple[str, float, int, bool], Plan] = {}
         self._count = 0
+        self._high = b""  # an id but for its last byte
 
     def __len__(self) -> int:
         return len(self.under_way)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more may be under way."""
+        return len(self.under_way) >= self.most
 
     def plan(self, service: str, patience: float, priority: int, streamed: bool) -> Plan:
         """The plan for such requests, made when it is first needed."""
@@ -141,6 +150,18 @@ class Asking:
         options = mdp.write_options(Options(streamed, priority, milliseconds))
         return Plan(_SHORT_16 + options, behind, report, patience, streamed)
 
+    def at_once(self, plan: Plan, data: bytes, stream: Stream | None) -> Asked | None:
+        """`ask`, where nothing else is to be seen to: there is a connection, and room; others are under way, so
+        that signs of life are waited for; and the alarm will ring in time."""
+        count = len(self.under_way)
+        if stream is None or stream.full or not count or count >= self.most:
+            return None
+        loop = stream.loop  # before Python 3.12 asking which one runs is a system call
+        deadline = loop.time() + plan.patience
+        if deadline < self.alarm_at:
+            return None
+        return self.ask(plan, data, deadline, loop.create_future(), stream)
+
     def ask(
         self,
         plan: Plan,
@@ -151,8 +172,11 @@ class Asking:
     ) -> Asked:
         """Remember a request and send it, or keep it until there is a connection."""
         if plan.before:
+            low = self._count & 0xFF
+            if not low:
+                self._high = (self._count >> 8).to_bytes(_ID_BYTES - 1, "big")
             self._count += 1
-            key = self._count.to_bytes(_ID_BYTES, "big")
+            key = self._high + _LOW[low]
             image = b"".join((plan.before, key, plan.behind, data))
         else:
             key = b""

@@ -86,10 +86,8 @@ class Client:
         """
         if dialect not in _DIALECTS:
             raise ValueError(f"no dialect {dialect!r}; there are: {', '.join(_DIALECTS)}")
-        self._asking = Asking(_DIALECTS[dialect])
-        self._under_way = self._asking.under_way
+        self._asking = Asking(_DIALECTS[dialect], in_flight)
         self._usual: dict[str, Plan] = {}
-        self._in_flight = min(in_flight, self._asking.most)
         self._lifeline = Lifeline(
             endpoint, self, mechanism=security, identity=identity, skim=self._skim
         )
@@ -99,7 +97,6 @@ class Client:
         self._pulse = Pulse(self._lifeline, self._asking.__len__, heartbeat, LIVENESS)
         self._turns = Turns()
         self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = float("inf")
         self._connected: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -114,23 +111,28 @@ class Client:
     async def request(self, service: str, body: Any = ..., **options: Unpack[Options]) -> bytes: ...
 
     async def request(
-        self, service: str, body: Any = b"", *, returns: Any = bytes, **options: Unpack[Options]
+        self,
+        service: str,
+        body: Any = b"",
+        *,
+        returns: Any = bytes,
+        timeout: float | None = None,  # noqa: ASYNC109 (of one try, and the broker is told)
+        retries: int | None = None,
+        priority: int = PRIORITY,
     ) -> Any:
         """Ask, wait, and return the answer as `returns` says (see homing.service.bodies)."""
         data = self._codec.write(body)
         read = body_of if returns is bytes else self._codec.reader(returns)
-        if options:
-            plan = self._plan(service, options)
-            left = options.get("retries", self._retries)
-        else:
+        if timeout is None and priority == PRIORITY:
             plan = self._usual.get(service) or self._usual_plan(service)
-            left = self._retries
+        else:
+            plan = self._plan(service, timeout, priority)
+        left = self._retries if retries is None else retries
         pauses: Backoff | None = None
         while True:
-            stream = self._lifeline.stream
-            if len(self._under_way) >= self._in_flight or (stream is not None and stream.full):
-                await self._room(plan.patience)
-            asked = self._ask(plan, data)
+            asked = self._asking.at_once(plan, data, self._lifeline.stream)
+            if asked is None:
+                asked = await self._in_turn(plan, data)
             try:
                 return read(await asked.done)
             except asyncio.CancelledError:
@@ -173,7 +175,7 @@ class Client:
         if in_flight < 1:
             raise ValueError("in_flight is at least 1")
         read, write = self._codec.reader(returns), self._codec.write
-        plan = self._plan(service, options)
+        plan = self._plan(service, options.get("timeout"), options.get("priority", PRIORITY))
         window: deque[tuple[Asked, bytes]] = deque()
         source = Source(bodies)
         try:
@@ -182,9 +184,8 @@ class Client:
                     source.more() if source.plain else await source.more_later()
                 ):
                     data = write(source.item)
-                    if self._full():
-                        await self._room(plan.patience)
-                    window.append((self._ask(plan, data), data))
+                    asked = self._asking.at_once(plan, data, self._lifeline.stream)
+                    window.append((asked or await self._in_turn(plan, data), data))
                 if not window:
                     return
                 asked, data = window[0]
@@ -218,10 +219,9 @@ class Client:
         whole gives one part. An empty last part only says that it was the last.
         """
         read = self._codec.reader(returns)
-        plan = self._plan(service, options, streamed=True)
-        if self._full():
-            await self._room(plan.patience)
-        asked = self._ask(plan, self._codec.write(body))
+        patience, priority = options.get("timeout"), options.get("priority", PRIORITY)
+        plan = self._plan(service, patience, priority, streamed=True)
+        asked = await self._in_turn(plan, self._codec.write(body))
         assert isinstance(asked, Streamed)
         parts = 0
         try:
@@ -282,31 +282,33 @@ class Client:
 
     def _heed(self, error: HomingError) -> None:
         """A broker that goes is left for another as soon as it owes us nothing."""
-        if isinstance(error, ShuttingDown) and not self._under_way:
+        if isinstance(error, ShuttingDown) and not len(self._asking):
             self._lifeline.leave("the broker is shutting down")
 
     def _usual_plan(self, service: str) -> Plan:
         """Make the plan of requests without options, which most are, and keep it."""
         if len(self._usual) >= MAX_PLANS:
             self._usual.clear()
-        plan = self._usual[service] = self._plan(service, {})
+        plan = self._usual[service] = self._plan(service, None, PRIORITY)
         return plan
 
-    def _plan(self, service: str, options: Options, streamed: bool = False) -> Plan:
-        patience = options.get("timeout", self._timeout)
-        return self._asking.plan(service, patience, options.get("priority", PRIORITY), streamed)
+    def _plan(
+        self, service: str, timeout: float | None, priority: int, streamed: bool = False
+    ) -> Plan:
+        patience = self._timeout if timeout is None else timeout
+        return self._asking.plan(service, patience, priority, streamed)
 
-    def _ask(self, plan: Plan, data: bytes) -> Asked:
-        """Send a request, or keep it until there is a connection."""
+    async def _in_turn(self, plan: Plan, data: bytes) -> Asked:
+        """Send a request when there is room, or keep it until there is a connection."""
+        if self._full():
+            await self._room(plan.patience)
         stream = self._lifeline.stream
         if stream is None:
             self._start()
-            loop = asyncio.get_running_loop()
-        else:
-            loop = stream.loop  # before Python 3.12 asking which one runs is a system call
+        loop = asyncio.get_running_loop()
         deadline = loop.time() + plan.patience
         asked = self._asking.ask(plan, data, deadline, loop.create_future(), stream)
-        if deadline < self._alarm_at:
+        if deadline < self._asking.alarm_at:
             self._set_alarm(loop, deadline)
         if not self._pulse.running:
             self._pulse.start()
@@ -323,24 +325,24 @@ class Client:
 
     def _abandon(self) -> None:
         """A late answer could be taken for the next one's where requests have no id."""
-        if self._asking.most == 1:
+        if not self._asking.numbered:
             self._lifeline.drop("a request was given up")
 
     # -- room: neither more requests nor more bytes than there should be ------------------------
 
     def _full(self) -> bool:
         stream = self._lifeline.stream
-        return len(self._asking) >= self._in_flight or (stream is not None and stream.full)
+        return self._asking.full or (stream is not None and stream.full)
 
     async def _room(self, patience: float) -> None:
         """Wait for one's turn to send."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         while self._full() and not self._closed:
-            if len(self._asking) < self._in_flight:
+            if not self._asking.full:
                 await self._drained(deadline)
                 continue
-            if deadline < self._alarm_at:
+            if deadline < self._asking.alarm_at:
                 self._set_alarm(loop, deadline)
             await self._turns.wait(deadline)
         if self._closed:
@@ -356,7 +358,7 @@ class Client:
     def _wake(self) -> None:
         """Let as many go on as there is room for."""
         if self._turns:
-            room = len(self._turns) if self._closed else self._in_flight - len(self._asking)
+            room = len(self._turns) if self._closed else self._asking.most - len(self._asking)
             self._turns.wake(room)
 
     # -- deadlines: one timer for all -----------------------------------------------------------
@@ -364,7 +366,7 @@ class Client:
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm_at = at
+        self._asking.alarm_at = at
         self._alarm = loop.call_at(at, self._ring)
 
     def _ring(self) -> None:
@@ -375,7 +377,7 @@ class Client:
         first = self._asking.expire(loop.time(), self._overdue)
         if self._turns:
             first = min(first, self._turns.expire(loop.time()))
-        self._alarm_at = first
+        self._asking.alarm_at = first
         if first != float("inf"):
             self._set_alarm(loop, first)
         if len(self._asking) < before:
