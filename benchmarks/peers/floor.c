@@ -1,11 +1,12 @@
 /* The floor: what the machine itself asks for a request, in CPU and in time.
  *
- *   floor PORT
+ *   floor PORT [CREDIT]
  *
  * A Majordomo (7/MDP v0.1) that is next to nothing: one epoll loop in C, one read of a socket that
  * is ready, one write of one that was written to a turn, one service, no liveness, no limits, no
- * journal. What it costs is the kernel's sockets: less is possible only by letting peers wait, so
- * that more travels with a call. A worker's heartbeat is answered at once, while its socket is at hand.
+ * journal. A worker holds CREDIT requests at once, or 1. What it costs is the kernel's sockets: less is
+ * possible only by letting peers wait, so that more travels with a call. A worker's heartbeat is answered
+ * at once, while its socket is at hand.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -29,9 +30,9 @@ struct buffer {
 };
 
 struct conn {
-    int fd, stage, dirty;
+    int fd, stage, dirty, room; /* of a worker: requests it would take */
     struct buffer in, out;
-    struct conn *next; /* in the line of idle workers */
+    struct conn *next; /* in the line of workers with room */
 };
 
 struct request {
@@ -41,9 +42,9 @@ struct request {
     uint8_t frame[];
 };
 
-static struct conn *conns[MOST], *idle_first, *idle_last, *dirty[MOST];
+static struct conn *conns[MOST], *free_first, *free_last, *dirty[MOST];
 static struct request *first, *last;
-static int dirties;
+static int dirties, credit = 1;
 
 static void put(struct conn *c, const void *bytes, size_t size) {
     struct buffer *b = &c->out;
@@ -66,10 +67,18 @@ static void hand(struct conn *worker, uint32_t client, const uint8_t *frame, siz
     put(worker, frame, size);
 }
 
+static void stand_in_line(struct conn *worker) {
+    worker->next = 0;
+    if (free_first) free_last->next = worker;
+    else free_first = worker;
+    free_last = worker;
+}
+
 static void requested(struct conn *c, const uint8_t *frame, size_t size) {
-    if (idle_first) {
-        struct conn *worker = idle_first;
-        idle_first = worker->next;
+    if (free_first) {
+        struct conn *worker = free_first;
+        free_first = worker->next;
+        if (--worker->room) stand_in_line(worker);
         hand(worker, (uint32_t)c->fd, frame, size);
         return;
     }
@@ -89,10 +98,7 @@ static void ready(struct conn *worker) {
         free(r);
         return;
     }
-    worker->next = 0;
-    if (idle_first) idle_last->next = worker;
-    else idle_first = worker;
-    idle_last = worker;
+    if (!worker->room++) stand_in_line(worker);
 }
 
 static void message(struct conn *c, const uint8_t *frames[], int count, const uint8_t *end) {
@@ -100,7 +106,7 @@ static void message(struct conn *c, const uint8_t *frames[], int count, const ui
     if (frames[1][5] == 'C') { /* [] MDPC01 service data */
         requested(c, body, (size_t)(end - body));
     } else if (frames[2][2] == READY) { /* [] MDPW01 READY service */
-        ready(c);
+        for (int room = credit; room > 0; room--) ready(c);
     } else if (frames[2][2] == REPLY) { /* [] MDPW01 REPLY client [] data */
         uint32_t client;
         memcpy(&client, frames[3] + 2, 4);
@@ -196,6 +202,7 @@ int main(int argc, char **argv) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct epoll_event events[EVENTS], e = {.events = EPOLLIN};
     struct rlimit files;
+    if (argc > 2) credit = atoi(argv[2]);
     int listener = socket(AF_INET, SOCK_STREAM, 0), loop = epoll_create1(0), on = 1;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;

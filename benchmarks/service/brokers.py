@@ -211,9 +211,10 @@ def rabbitmq() -> Iterator[Running]:
             yield Running((process.pid,), port, port)
 
 
-def floor() -> Broker:
+def floor(credit: int = 1) -> Broker:
     """No contestant: what the machine asks of every broker."""
-    return Broker(FLOOR, "mdp01", one_port(lambda port: [str(floor_program()), str(port)]))
+    program = str(floor_program())
+    return Broker(FLOOR, "mdp01", one_port(lambda port: [program, str(port), str(credit)]))
 
 
 def _homings(name: str, path: str) -> list[Broker]:
