@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from homing.errors import HomingError, LinkError, Malformed, QueueFull, RequestTimeout
 from homing.service.asking import Asked, Asking, Streamed
 from homing.service.bodies import JSON, MSGPACK, Codec, codec_named
+from homing.service.stream import Stream
 from homing.service.turns import Turns
 from homing.wire import mdp
 from homing.wire.frames import frame, pack
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Report
+from homing.wire.zmtp import Connection
 from tests.service.rig import on_loop
 
 
@@ -47,7 +49,7 @@ def test_every_request_gets_its_own_answer_in_any_order(count: int, data: st.Dat
     parts = data.draw(st.lists(st.integers(0, 3), min_size=count))
 
     async def run() -> None:
-        asking = Asking(Dialect.D0X)
+        asking = Asking(Dialect.D0X, 1024)
         asked = [ask(asking, f"s{n % 3}", streamed=n % 2 == 0) for n in range(count)]
         for n in order:
             service = f"s{n % 3}"
@@ -89,7 +91,7 @@ def _check(asked: Asked, number: int, ending: str, parts: int) -> None:
 
 @on_loop
 async def test_what_is_overdue_fails_and_the_next_deadline_is_told() -> None:
-    asking = Asking(Dialect.D0X)
+    asking = Asking(Dialect.D0X, 1024)
     first, second = ask(asking, "a", deadline=1.0), ask(asking, "a", deadline=2.0)
 
     def why() -> HomingError:
@@ -105,11 +107,40 @@ async def test_what_is_overdue_fails_and_the_next_deadline_is_told() -> None:
 
 @on_loop
 async def test_plans_are_made_once_and_forgotten_in_time() -> None:
-    asking = Asking(Dialect.D0X)
+    asking = Asking(Dialect.D0X, 1024)
     assert asking.plan("a", 1.0, 4, False) is asking.plan("a", 1.0, 4, False)
     for number in range(10_000):
         asking.plan("a", 1.0 + number, 4, False)
     assert len(asking._plans) <= 4096
+
+
+@on_loop
+async def test_ids_are_never_given_twice() -> None:
+    asking = Asking(Dialect.D0X, 1024)
+    keys = [ask(asking, "a").key for _ in range(1000)]
+    assert keys == sorted(set(keys))
+
+
+@on_loop
+async def test_only_a_request_that_nothing_else_needs_seeing_to_goes_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    stream = Stream(loop, Connection("DEALER"), lambda _: None, lambda: None)
+    asking = Asking(Dialect.D0X, 2)
+    plan, data = asking.plan("a", 10.0, 4, False), frame(b"question", False)
+    asking.alarm_at = loop.time() + 10.0
+    assert asking.at_once(plan, data, stream) is None, "nobody waits for signs of life yet"
+    ask(asking, "a")
+    assert asking.at_once(plan, data, None) is None, "no connection"
+    stream.full = True
+    assert asking.at_once(plan, data, stream) is None, "a peer that is behind"
+    stream.full = False
+    asking.alarm_at = loop.time() + 60.0
+    assert asking.at_once(plan, data, stream) is None, "the alarm would ring too late"
+    asking.alarm_at = 0.0
+    asked = asking.at_once(plan, data, stream)
+    assert asked is not None
+    assert asking.under_way[asked.key] is asked
+    assert asking.at_once(plan, data, stream) is None, "no room"
 
 
 @on_loop

@@ -88,7 +88,7 @@ HOW = st.sampled_from(("final", "final", "final", "twice", "nak", "part"))
 @example([("final", [b"x" * 64])] * 6, [50, 51])
 def test_answers_in_chunks(asks: list[tuple[str, list[bytes]]], cuts: list[int]) -> None:
     async def run() -> None:
-        one, other = Asking(Dialect.D0X), Asking(Dialect.D0X)
+        one, other = Asking(Dialect.D0X, 1024), Asking(Dialect.D0X, 1024)
         far = Far(lambda images: other.receive(images, 0.0), other.skim)
         before, stream = [ask(one) for _ in asks], b""
         after = [ask(other) for _ in asks]
@@ -155,7 +155,7 @@ def test_requests_in_chunks(asks: list[tuple[list[bytes], str]], cuts: list[int]
 
 def test_nothing_in_clear_is_taken_from_a_sealed_connection() -> None:
     async def run() -> None:
-        asking, keys = Asking(Dialect.D0X), new_keys()
+        asking, keys = Asking(Dialect.D0X, 1024), new_keys()
         server, client = CurveServer(keys), CurveClient(keys[0])
         far = Far(lambda images: asking.receive(images, 0.0), asking.skim, (server, client))
         asked = ask(asking)

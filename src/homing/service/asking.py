@@ -116,7 +116,7 @@ class Asking:
         self.alarm_at = float("inf")  # when its owner will look for those that are overdue
         self._plans: dict[tuple[str, float, int, bool], Plan] = {}
         self._count = 0
-        self._high = b""  # an id but for its last byte
+        self._high = bytes(_ID_BYTES - 1)  # an id but for its last byte
 
     def __len__(self) -> int:
         return len(self.under_way)
@@ -151,8 +151,11 @@ class Asking:
         return Plan(_SHORT_16 + options, behind, report, patience, streamed)
 
     def at_once(self, plan: Plan, data: bytes, stream: Stream | None) -> Asked | None:
-        """`ask`, where nothing else is to be seen to: there is a connection, and room; others are under way, so
-        that signs of life are waited for; and the alarm will ring in time."""
+        """`ask`, where nothing else is to be seen to; None where something is.
+
+        There is a connection, and room; others are under way, so that signs of life are
+        waited for already; the alarm rings in time.
+        """
         count = len(self.under_way)
         if stream is None or stream.full or not count or count >= self.most:
             return None
@@ -172,10 +175,10 @@ class Asking:
     ) -> Asked:
         """Remember a request and send it, or keep it until there is a connection."""
         if plan.before:
+            self._count += 1
             low = self._count & 0xFF
             if not low:
                 self._high = (self._count >> 8).to_bytes(_ID_BYTES - 1, "big")
-            self._count += 1
             key = self._high + _LOW[low]
             image = b"".join((plan.before, key, plan.behind, data))
         else:
