@@ -55,8 +55,13 @@ def broker(
 
 def _moved(config: Any, host: str) -> dict[str, str]:
     """The default endpoints on another address."""
+    from homing.errors import ConfigError
     from homing.node.broker import LISTENING
 
+    if "/" in host:
+        raise ConfigError([f"--host: expected an address or a name, got {host!r}"])
+    if ":" in host and not host.startswith("["):  # IPv6, as people write it
+        host = f"[{host}]"
     moved: dict[str, str] = {}
     for plug in LISTENING:
         setting = f"service.{plug}"

@@ -331,8 +331,8 @@ class Host:
         if writer is not None:
             try:
                 writer.close()
-            except JournalError:
-                _log.exception("the journal could not be closed")
+            except JournalError as error:
+                _log.error("the journal could not be closed: %s", error)
 
     def _stop_dials(self) -> None:
         for dial in self._dials.values():
