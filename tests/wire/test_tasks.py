@@ -53,7 +53,9 @@ def test_null_is_nothing() -> None:
     header = b'{"request":"TASK","type":"REQUEST","service":"echo","message_id":null,"worker":null}'
     assert tasks.read(pack([header, b""]))[1] == tasks.Task("echo", "", tasks.NO_BODY)
     assert tasks.read(pack([b'{"request":"PING","type":null}', b""]))[1] == tasks.Ping()
-    rest = b'"service":null,"credit":null,"code":null,"reason":null,"priority":null,"timeout_ms":null'
+    rest = (
+        b'"service":null,"credit":null,"code":null,"reason":null,"priority":null,"timeout_ms":null'
+    )
     assert tasks.read(pack([b'{"request":"CONNECT",' + rest + b"}", b""]))[1] == tasks.Connect()
     assert tasks.read(pack([b'{"request":"ERROR",' + rest + b"}", b""]))[1] == tasks.Error("")
     with pytest.raises(RemoteProtocolError, match="request"):

@@ -2,6 +2,7 @@
 
 Prints one line that begins with `ready` and names its endpoints once they are open. SIGTERM
 drains: new requests are refused with `shutting-down`, those under way get `--drain` seconds.
+SIGHUP has the users file read again.
 
 Examples:
   homing broker --name paris
@@ -19,6 +20,7 @@ from cyclopts import Parameter
 
 from homing.cli.parts import need_server
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.errors import ConfigError
 
 app = verb("broker", __doc__)
 
@@ -55,7 +57,6 @@ def broker(
 
 def _moved(config: Any, host: str) -> dict[str, str]:
     """The default endpoints on another address."""
-    from homing.errors import ConfigError
     from homing.node.broker import LISTENING
 
     if "/" in host:

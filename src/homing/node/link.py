@@ -342,7 +342,11 @@ class StreamLink(Link):
 
     def _refuse(self, error: HomingError) -> None:
         """The peer broke the protocol or was turned away: tell it if the codec can, and close."""
-        _log.info("%s: %s", self, error)
+        self._host.turned_away += 1
+        # A warning, so that whoever comes again and again is not written down each time.
+        address = str(self._transport.get_extra_info("peername"))
+        told = {"link": repr(self), "address": address, "why": str(error)}
+        _log.warning("a peer was turned away", extra=told)
         if self.over:
             return
         if self.open and isinstance(error, TooLargeOnWire):

@@ -95,6 +95,14 @@ class Routers:
             # It has nothing to finish, and a route that loops lets it hear of no other signal.
             self.supervisor.start(task.name, words, orphaned=signal.SIGKILL)
 
+    def read_again(self) -> None:
+        """The users file has changed: they have lists of their own."""
+        for child in self.supervisor.children.values():
+            if child.ready.is_set():
+                child.signal(signal.SIGHUP)
+            else:  # it may have read the file already, and would not know the signal yet
+                child.signal(signal.SIGKILL)
+
     def kill(self, router: bytes, seconds: float) -> None:
         """End one that hangs; it is started anew."""
         name = router.decode()
@@ -110,11 +118,15 @@ def main() -> int:
     router = Router(Keyring.load(task.security).access, load_route(task.route))
     limits = Limits(message=task.max_message + (1 << 17))
 
+    def reread() -> None:
+        router.access = Keyring.load(task.security).access
+
     async def start(host: Host) -> None:
         name = task.name.encode()
         host.add(ZmtpPlug("tasks", "DEALER", identity=name, limits=limits, bounds=_BETWEEN))
         host.add(ZmtpPlug("decisions", "PUB", limits=limits, bounds=_BETWEEN))
         host.role = RouterProcess(host, router, name, task.tasks, task.decisions)
+        host.rereads["security.users_file"] = reread
         print(f"ready {task.name}", flush=True)
 
     return run_node(start)

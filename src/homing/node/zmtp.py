@@ -52,7 +52,7 @@ class ZmtpPlug(Plug):
         self.routes: dict[bytes, ZmtpLink] = {}
         self._socket_type = socket_type
         self._identity = identity
-        self._mechanism = mechanism
+        self.mechanism = mechanism  # of connections from now on
         self._topics = topics
         self._handover = handover
         self._limits = limits
@@ -65,7 +65,7 @@ class ZmtpPlug(Plug):
         return Connection(
             self._socket_type,
             identity=self._identity,
-            mechanism=self._mechanism,
+            mechanism=self.mechanism,
             limits=self._limits,
         )
 

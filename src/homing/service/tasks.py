@@ -128,6 +128,7 @@ class TaskNewcomer:
                 self._link.send(tasks.write(self._config(), envelope))
             else:  # it would be sent away with the PONG, and not know why
                 self._connect = None
+                self._broker.denials.worker(b"denied", self._link.user, content.service.encode())
                 denied = tasks.Error("denied", "this user may not serve it")
                 self._link.send(tasks.write(denied, envelope))
         elif isinstance(content, tasks.Ping) and self._connect is not None:
