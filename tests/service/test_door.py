@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,10 @@ def test_rights_change_and_users_go(
     assert asked(again, "mmi.service")[0] == b"\x02"
     for cut_off in (bob, stale):
         assert not cut_off.poll(200)
+    broker.terminate()
+    assert broker.wait() == 0
+    for line in broker.stderr().splitlines():
+        assert json.loads(line)["event"], "routers log as their broker does"
 
 
 def test_an_empty_users_file_lets_nobody_in(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from homing.config.settings import Security
 from homing.errors import ConfigError
 from homing.node.host import Host
 from homing.node.keys import Keyring
+from homing.node.logs import Format, logging_to
 from homing.node.plug import Bounds
 from homing.node.run import run_node
 from homing.node.supervisor import Supervisor
@@ -46,6 +47,8 @@ class Task(msgspec.Struct):
     route: str
     security: Security
     max_message: int
+    log_level: str
+    log_format: Format
 
 
 def load_route(text: str) -> Route | None:
@@ -90,6 +93,8 @@ class Routers:
                 service.route,
                 self._config.security,
                 service.max_message,
+                self._config.node.log_level,
+                self._config.node.log_format,
             )
             words = [sys.executable, "-m", __name__, msgspec.json.encode(task).decode()]
             # It has nothing to finish, and a route that loops lets it hear of no other signal.
@@ -129,7 +134,8 @@ def main() -> int:
         host.rereads["security.users_file"] = reread
         print(f"ready {task.name}", flush=True)
 
-    return run_node(start)
+    with logging_to(task.log_level, task.log_format, sys.stderr):
+        return run_node(start)
 
 
 if __name__ == "__main__":
