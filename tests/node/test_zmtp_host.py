@@ -100,7 +100,7 @@ def test_peers_are_known_by_their_names(context: zmq.Context[Any]) -> None:
 
 @pytest.mark.parametrize("handover", [False, True])
 def test_the_second_of_a_name_is_refused_or_takes_over(
-    context: zmq.Context[Any], handover: bool
+    context: zmq.Context[Any], handover: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
         role = Memory(forward)
@@ -123,6 +123,8 @@ def test_the_second_of_a_name_is_refused_or_takes_over(
         host.stop()
 
     on_loop(test)
+    taken_over = "a newer connection takes over a peer's name" in caplog.text
+    assert taken_over is handover, "two brokers of one name would never know"
 
 
 def test_two_routers_with_names_find_each_other() -> None:

@@ -10,6 +10,7 @@ from homing.node.metrics import Exposition
 from homing.service.access import Access
 from homing.service.denials import MAX_TOLD, Denials
 from homing.service.policy import BrokerPolicy
+from homing.testing import RecordingLink
 from homing.wire import tasks
 from tests.service.stage import D0X, D01, D02, Stage
 from tests.service.test_tasks import tell
@@ -75,6 +76,23 @@ def test_doors_for_peers(caplog: pytest.LogCaptureFixture) -> None:
     assert [why for why, _ in told(caplog)] == [
         "its user is no such broker",
         "its user may not hear of capacity",
+    ]
+
+
+def test_a_peer_with_another_name_than_the_settings_say(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(peers={b"lyon": ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")})
+    for found in (
+        b"nice",
+        b"nice",
+        b"\x00abcd",
+        b"\x00abce",
+    ):  # another broker, and a port that is no cloudfe
+        link = RecordingLink("cloudbe/lyon", found, "")
+        stage.broker.opened(link, stage.now)
+        assert link.reason == "not the peer that was configured"
+    assert [(r.__dict__["peer"], r.__dict__["found"]) for r in caplog.records] == [
+        ("lyon", "nice"),
+        ("lyon", ""),
     ]
 
 

@@ -46,6 +46,12 @@ class Denials:
         """Somebody at statebe who may not know what is served here."""
         self._tell("a peer was denied: its user may not hear of capacity", user)
 
+    def other(self, peer: bytes, found: bytes) -> None:
+        """Whoever answers where the settings say that a peer is has another name, or none: no cloudfe."""
+        what = "not the peer that service.peers names is found there"
+        named = not found.startswith(b"\x00")  # made up for one that told none
+        self._tell(what, "", peer=peer, found=found if named else b"")
+
     def _tell(self, what: str, user: str, **named: bytes) -> None:
         wish: tuple[str | bytes, ...] = (what, user, *named.values())
         if wish in self._told:
@@ -54,4 +60,4 @@ class Denials:
             self._told.clear()
         self._told.add(wish)
         told = {kind: name.decode("utf-8", "backslashreplace") for kind, name in named.items()}
-        _log.warning(what, extra={"user": user, **told})
+        _log.warning(what, extra={"user": user, **told} if user else told)

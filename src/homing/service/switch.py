@@ -390,6 +390,7 @@ class Broker:
     def _peer_opened(self, link: Link, known_as: bytes, now: float) -> None:
         peer = self.federation.reached(link) if link.peer == known_as else None
         if peer is None:
+            self.denials.other(known_as, link.peer)
             link.close("not the peer that was configured")
             return
         self._become(link, PeerLink(self, peer, link))
