@@ -97,7 +97,7 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
         raise ConfigError([f"{service.name!r}: a broker is no peer of its own"])
     limits = Limits(message=service.max_message + ENVELOPE_ROOM)
     _add_plugs(host, config, keyring, peers, limits)
-    routers = Routers(host, config, limits) if service.routers else None
+    routers = Routers(host, config, limits, keyring.access) if service.routers else None
     if config.journal.enabled:
         node = hashlib.sha256(b"broker " + name).digest()[:8]
         start_journal(host, config, "broker", service.name, node, at_least=COMMIT_EVERY)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from homing.config import Config
+from homing.errors import ConfigError
 from homing.node.host import Host
 from homing.node.keys import Keyring
 from homing.node.routers import Routers
 from homing.node.zmtp import ZmtpPlug
 from homing.service.switch import Broker
+from homing.wire.mechanisms import Mechanism
 
 
 class Door:
@@ -39,25 +41,31 @@ class Door:
     def read_again(self) -> None:
         """All of the file is in force, or nothing of it: ConfigError, and all stays as it was."""
         fresh = Keyring.load(self._config.security)
-        self._change_locks(fresh)
+        if not fresh.users:  # rather half written than meant: everybody would be cut off
+            raise ConfigError([f"{self._config.security.users_file} names nobody"])
+        locks = self._locks(fresh)
+        if self._routers is not None:
+            self._routers.allow(fresh.access)
+        for plug, mechanism in locks.items():
+            plug.mechanism = mechanism
         revoked, self._keyring = self._keyring.revoked(fresh), fresh
         self._broker.allow(fresh.access, self._host.now())
-        if self._routers is not None:
-            self._routers.read_again()
         for link in [link for title in self._listening for link in self._host.plugs[title].links]:
             # One that is about to show an old key comes again, as everybody does.
             if not link.open or link.user in revoked or not self._broker.may_stay(link):
                 link.lose("its user may no longer be here")
 
-    def _change_locks(self, fresh: Keyring) -> None:
-        """Of connections from now on, both ways."""
+    def _locks(self, fresh: Keyring) -> dict[ZmtpPlug, Mechanism]:
+        """What connections begin with from now on, both ways."""
         own = self._config.service.name
         mechanisms = dict.fromkeys(self._listening, fresh.server())
         for name in self._broker.federation.peers:
             peer = name.decode()
             ours = fresh.client(peer, own)
             mechanisms |= {f"cloudbe/{peer}": ours, f"statefe/{peer}": ours}
-        for title, mechanism in mechanisms.items():
-            plug = self._host.plugs[title]
-            assert isinstance(plug, ZmtpPlug)
-            plug.mechanism = mechanism
+        plugs = self._host.plugs
+        return {
+            plug: mechanism
+            for title, mechanism in mechanisms.items()
+            if isinstance(plug := plugs[title], ZmtpPlug)
+        }
