@@ -118,6 +118,18 @@ def test_the_port_is_taken(verb: str, run: Run, taken: str) -> None:
     plain(told)
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_the_host_is_an_ipv6_address(host: str, run: Run, taken: str) -> None:
+    code, told = run("broker", "--host", host, "--set", f"service.localbe={taken}")
+    assert (code, "cannot listen on" in told) == (69, True), "it was understood"
+
+
+def test_the_host_is_an_endpoint(run: Run) -> None:
+    code, told = run("broker", "--host", "tcp://127.0.0.1")
+    assert (code, "--host: expected an address" in told) == (78, True)
+    plain(told)
+
+
 @pytest.mark.parametrize("verb", ["broker", "matcher", "connector", "up"])
 def test_the_data_directory_cannot_be_used(verb: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from homing.config.settings import Node
+from homing.errors import JournalError
 from homing.journal.events import NodeStopped
 from homing.journal.writer import open_journal
 from homing.node.host import Host
@@ -34,6 +35,28 @@ def test_events_are_numbered_and_told_once_they_are_durable(tmp_path: Path) -> N
         assert host.journal_writer is None, "closed with the host"
 
     on_loop(test)
+
+
+class FullDisk:
+    """A journal whose disk takes nothing to the last."""
+
+    def append(self, event: object) -> int:
+        return 1
+
+    def close(self) -> None:
+        raise JournalError("3 events not written: No space left on device")
+
+
+def test_what_a_full_disk_did_not_take_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        host, _ = lines_host(Memory())
+        host.journal_writer = FullDisk()
+        host.stop()
+
+    on_loop(test)
+    (told,) = caplog.records
+    assert "3 events not written: No space left on device" in told.getMessage()
+    assert told.exc_info is None, "no bug: nobody needs to see where"
 
 
 def test_without_a_journal_nothing_is_waited_for() -> None:

@@ -14,6 +14,8 @@ import pytest
 from homing.errors import ConfigError
 from homing.node.host import Host
 from homing.node.plans import follow, read_plan, start_plan
+from homing.node.rereads import read_again
+from homing.node.run import Ending
 from homing.push.index.oracle import Oracle
 from homing.push.matcher import Matcher
 from homing.push.placement import EVERYWHERE, MAX_PLAN_BYTES, Plan, dump_plan
@@ -78,8 +80,9 @@ async def followed(path: Path) -> None:
         write(path, 2)
         await until_epoch(role, 2)
         write_unnoticed(path, 3)
-        os.kill(os.getpid(), signal.SIGHUP)
-        await until_epoch(role, 3)
+        with Ending(lambda: read_again(host.rereads.items())):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await until_epoch(role, 3)
     finally:
         host.stop()
 

@@ -16,7 +16,7 @@ from homing.node.zmtp import BOUNDS, MAX_TOPICS, ZmtpPlug
 from homing.ports import Link
 from homing.wire.curve import CurveServer
 from homing.wire.frames import command, frame, pack, unpack
-from homing.wire.mechanisms import PlainServer, pack_metadata
+from homing.wire.mechanisms import PlainClient, PlainServer, pack_metadata
 from homing.wire.z85 import from_z85
 from homing.wire.zmtp import Limits
 from tests.node.stage import Memory, forward, on_loop, until
@@ -100,7 +100,7 @@ def test_peers_are_known_by_their_names(context: zmq.Context[Any]) -> None:
 
 @pytest.mark.parametrize("handover", [False, True])
 def test_the_second_of_a_name_is_refused_or_takes_over(
-    context: zmq.Context[Any], handover: bool
+    context: zmq.Context[Any], handover: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
         role = Memory(forward)
@@ -123,6 +123,8 @@ def test_the_second_of_a_name_is_refused_or_takes_over(
         host.stop()
 
     on_loop(test)
+    taken_over = "a newer connection takes over a peer's name" in caplog.text
+    assert taken_over is handover, "two brokers of one name would never know"
 
 
 def test_two_routers_with_names_find_each_other() -> None:
@@ -143,6 +145,31 @@ def test_two_routers_with_names_find_each_other() -> None:
         host.stop()
 
     on_loop(test)
+
+
+def test_who_is_turned_away_is_told_with_name_and_address(caplog: pytest.LogCaptureFixture) -> None:
+    def nobody(user: str, password: str) -> str:
+        raise Denied(user)
+
+    async def test() -> None:
+        host, (endpoint,) = zmq_host(
+            Memory(), ZmtpPlug("fe", "ROUTER", mechanism=PlainServer(nobody))
+        )
+        other = Host(reconnect=(10.0, 10.0))
+        other.role = Memory()
+        other.add(ZmtpPlug("be", "DEALER", mechanism=PlainClient("eve", "guess")))
+        other.connect("be", endpoint)
+        await until(lambda: len(caplog.records) == 2)
+        assert (host.turned_away, other.turned_away) == (1, 0)
+        other.stop()
+        host.stop()
+
+    on_loop(test)
+    ours, theirs = caplog.records
+    assert ours.getMessage() == "a peer was turned away"
+    assert ours.__dict__["why"] == "refused the peer 'eve' with 400"
+    assert ours.__dict__["address"].startswith("('127.0.0.1', ")
+    assert theirs.getMessage() == "a link that we opened was given up"
 
 
 def test_publications_reach_those_who_asked(context: zmq.Context[Any]) -> None:

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -159,6 +160,35 @@ def test_subscribers_come_over_tls_and_only_so(tmp_path: Path) -> None:
         asyncio.run(main(here, port))
         with connect(f"wss://localhost:{port}/ws", ssl=trusting) as page:
             assert ask(page, **auth(here, client))["ok"]
+
+
+def test_a_renewed_certificate_is_shown_after_sighup(tmp_path: Path) -> None:
+    key, cert = certificate(tmp_path)
+    settings = {
+        "push.subscribers": "127.0.0.1:0",
+        "push.connector": "127.0.0.1:0",
+        "security.tls_cert": str(cert),
+        "security.tls_key": str(key),
+    }
+    words = [f"--set={name}={value}" for name, value in settings.items()]
+    connector = subprocess.Popen(
+        [sys.executable, "-m", "homing.cli", "connector", "--data", str(tmp_path), *words],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert connector.stdout is not None
+        ends = dict(word.partition("=")[::2] for word in connector.stdout.readline().split())
+        where = ("127.0.0.1", int(ends["subscribers"].rpartition(":")[2]))
+        assert ssl.get_server_certificate(where).split() == cert.read_text().split()
+        certificate(tmp_path)
+        connector.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 20
+        while ssl.get_server_certificate(where).split() != cert.read_text().split():
+            assert time.monotonic() < end, "the old certificate is still shown"
+    finally:
+        connector.kill()
+        connector.communicate()
 
 
 @pytest.mark.parametrize("how", ["--ca", "settings"])

@@ -156,6 +156,12 @@ def test_errors_name_their_code() -> None:
     assert told(client, tasks.Error) == tasks.Error("failed", "no luck", "x")
     tell(stage, client, tasks.Ping("t"))
     assert told(client, tasks.Pong).ts == "t"
+    stage.send(
+        client,
+        b'{"request":"TASK","type":"REQUEST","service":"echo","message_id":"y","priority":10}',
+    )
+    refused = told(client, tasks.Error)
+    assert (refused.code, refused.message_id) == ("malformed", "y"), "the id is known"
 
 
 def test_a_req_hears_that_its_header_is_nonsense() -> None:

@@ -102,6 +102,16 @@ def test_a_task_client_is_told() -> None:
     assert json.loads(client.take_frames()[0][0])["code"] == "too-large"
 
 
+@pytest.mark.parametrize("routers", [False, True])
+def test_who_is_no_task_worker_yet_is_told(routers: bool) -> None:
+    """No router could read what is left of it."""
+    stage = Stage(routers=routers)
+    newcomer = stage.link("taskbe")
+    for image in (tasks.write(tasks.Connect("echo")) + BODY, pack([b"x" * 500, b"y"])):
+        stage.broker.receive(newcomer, left_of(image), stage.now)
+        assert json.loads(newcomer.take_frames()[0][0])["code"] == "too-large"
+
+
 # --- over real sockets ----------------------------------------------------------------------------
 
 

@@ -43,6 +43,10 @@ class Wire:
 
     # -- what a link asks of a transport ------------------------------------------------------
 
+    def get_extra_info(self, name: str) -> str:
+        """Where it comes from."""
+        return name
+
     def write(self, data: bytes) -> None:
         self.out.append(data)
 

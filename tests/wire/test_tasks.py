@@ -53,6 +53,26 @@ def test_null_is_nothing() -> None:
     header = b'{"request":"TASK","type":"REQUEST","service":"echo","message_id":null,"worker":null}'
     assert tasks.read(pack([header, b""]))[1] == tasks.Task("echo", "", tasks.NO_BODY)
     assert tasks.read(pack([b'{"request":"PING","type":null}', b""]))[1] == tasks.Ping()
+    rest = (
+        b'"service":null,"credit":null,"code":null,"reason":null,"priority":null,"timeout_ms":null'
+    )
+    assert tasks.read(pack([b'{"request":"CONNECT",' + rest + b"}", b""]))[1] == tasks.Connect()
+    assert tasks.read(pack([b'{"request":"ERROR",' + rest + b"}", b""]))[1] == tasks.Error("")
+    with pytest.raises(RemoteProtocolError, match="request"):
+        tasks.read(pack([b'{"request":null,"service":null}', b""]))
+
+
+def test_space_before_a_header_is_json_too() -> None:
+    assert tasks.read(pack([b'\r\n\t {"request":"PING"}', b""])) == (b"", tasks.Ping())
+    envelope = pack([b"", b"x"])[:2]
+    assert tasks.read(pack([b"", b' {"request":"PING"}', b""])) == (envelope, tasks.Ping())
+
+
+def test_the_id_of_a_task_that_cannot_be_read_otherwise() -> None:
+    known = b'{"request":"TASK","type":"REQUEST","message_id":"mine","timeout_ms":-1}'
+    assert tasks.id_of(pack([b"", known, b"body"])) == "mine"
+    for unknown in (b"nonsense", b'{"message_id":5}', b'{"message_id":"%s"}' % (b"x" * 256), b"{"):
+        assert not tasks.id_of(pack([unknown, b""]))
 
 
 def test_an_error_always_has_a_reason() -> None:

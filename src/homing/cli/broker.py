@@ -2,6 +2,7 @@
 
 Prints one line that begins with `ready` and names its endpoints once they are open. SIGTERM
 drains: new requests are refused with `shutting-down`, those under way get `--drain` seconds.
+SIGHUP has the users file read again.
 
 Examples:
   homing broker --name paris
@@ -19,6 +20,7 @@ from cyclopts import Parameter
 
 from homing.cli.parts import need_server
 from homing.cli.verb import NO_FLAGS, ConfigFlags, verb
+from homing.errors import ConfigError
 
 app = verb("broker", __doc__)
 
@@ -57,6 +59,10 @@ def _moved(config: Any, host: str) -> dict[str, str]:
     """The default endpoints on another address."""
     from homing.node.broker import LISTENING
 
+    if "/" in host:
+        raise ConfigError([f"--host: expected an address or a name, got {host!r}"])
+    if ":" in host and not host.startswith("["):  # IPv6, as people write it
+        host = f"[{host}]"
     moved: dict[str, str] = {}
     for plug in LISTENING:
         setting = f"service.{plug}"

@@ -85,7 +85,7 @@ async def _live(config: Config) -> int:
         importlib.import_module("homing.dashboard.app")
         importlib.import_module("homing.dashboard.fabric")
     nodes = Nodes(config)
-    ending = Ending()
+    ending = Ending(nodes.read_again)
     try:
         with ending:
             nodes.start()

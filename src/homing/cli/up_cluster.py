@@ -27,9 +27,10 @@ async def live_cluster(
     serf = has_serf() if serf is None else serf
     nodes = lay_out(lambda more: flags.load({**given, **more}), count, serf=serf)
     drain = nodes[0].config.node.drain_timeout
-    ending = Ending()
+    cluster = Cluster(nodes, _words(flags), serf=serf, drain_seconds=drain)
+    ending = Ending(cluster.read_again)
     with ending:
-        async with Cluster(nodes, _words(flags), serf=serf, drain_seconds=drain) as cluster:
+        async with cluster:
             await cluster.ready()
             _tell(nodes, serf, given.get("node.data"))
             await ending.first.wait()

@@ -350,7 +350,7 @@ class Security(Struct, frozen=True, kw_only=True):
     users_file: Annotated[
         str,
         text(
-            "one `name:password` or `name:public-key` a line, with rights; without it curve lets any key in"
+            "one `name:password` or `name:public-key` a line, with rights, read again on SIGHUP; without it curve lets any key in"
         ),
     ] = ""
     key_file: Annotated[str, text("curve: this node's own key pair, from `homing keys new`")] = ""

@@ -11,6 +11,7 @@ from random import SystemRandom
 from homing.config import Config
 from homing.endpoint import parse_endpoint
 from homing.errors import ConfigError
+from homing.node.door import Door
 from homing.node.host import Host
 from homing.node.journals import start_journal
 from homing.node.keys import Keyring
@@ -90,11 +91,13 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     name = service.name.encode()
     keyring = Keyring.load(config.security)
     peers = parse_peers(service.peers)
+    if config.security.users_file and not keyring.listed:
+        _log.warning("security.mechanism is null: security.users_file keeps nobody out")
     if name in peers:
         raise ConfigError([f"{service.name!r}: a broker is no peer of its own"])
     limits = Limits(message=service.max_message + ENVELOPE_ROOM)
     _add_plugs(host, config, keyring, peers, limits)
-    routers = Routers(host, config, limits) if service.routers else None
+    routers = Routers(host, config, limits, keyring.access) if service.routers else None
     if config.journal.enabled:
         node = hashlib.sha256(b"broker " + name).digest()[:8]
         start_journal(host, config, "broker", service.name, node, at_least=COMMIT_EVERY)
@@ -114,6 +117,9 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     pace = Pace(broker, host)
     host.look_out(service.look_out, pace.is_quick)
     host.turn.alone = pace.is_alone
+    if config.security.users_file:
+        door = Door(host, config, broker, keyring, routers, LISTENING)
+        host.rereads["security.users_file"] = door.read_again
     if routers is not None and broker.pool is not None:
         broker.pool.hung = routers.kill
         routers.start(host)

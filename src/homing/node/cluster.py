@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -131,6 +132,13 @@ class Cluster:
     async def ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until every node is; Unavailable names those that are not."""
         await self._supervisor.ready(seconds, names=[node.name for node in self.nodes])
+
+    def read_again(self) -> None:
+        """SIGHUP: every node's files; a Serf agent has its own use of the signal."""
+        for node in self.nodes:
+            child = self._supervisor.children.get(node.name)
+            if child is not None and child.ready.is_set():
+                child.signal(signal.SIGHUP)
 
     def lives(self, name: str) -> int:
         """How often a node has been started."""

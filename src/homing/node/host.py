@@ -32,6 +32,7 @@ from homing.node.link import StreamLink
 from homing.node.listener import BACKLOG, Listener, bind
 from homing.node.lookout import Lookout
 from homing.node.plug import Plug
+from homing.node.rereads import Reread
 from homing.node.turn import Turn
 from homing.node.volley import OneByOne, Volley, make_volley
 from homing.node.wheel import TICK, Wheel
@@ -108,7 +109,9 @@ class Host:
         self.now: Callable[[], float] = SystemClock.monotonic
         self.plugs: dict[str, Plug] = {}
         self.held_bytes = 0
+        self.turned_away = 0  # links closed for who is there, or what it sent
         self.held_limit = held_limit
+        self.rereads: dict[str, Reread] = {}  # what SIGHUP has read again, by setting
         self.journal: Callable[[Any], int] = _unjournaled
         self._journal_writer: JournalWriter | None = None
         self.draining = False
@@ -331,8 +334,8 @@ class Host:
         if writer is not None:
             try:
                 writer.close()
-            except JournalError:
-                _log.exception("the journal could not be closed")
+            except JournalError as error:
+                _log.error("the journal could not be closed: %s", error)
 
     def _stop_dials(self) -> None:
         for dial in self._dials.values():

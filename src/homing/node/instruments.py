@@ -23,6 +23,12 @@ from homing.service.switch import Broker
 BUILD = Metric("homing_build_info", "gauge", "", "Always 1; the version is a label.", ("version",))
 LINKS = Metric("homing_node_links", "gauge", "links", "Links that exist, by plug.", ("plug",))
 HELD = Metric("homing_node_held_bytes", "gauge", "bytes", "Kept for peers that do not take it.")
+TURNED_AWAY = Metric(
+    "homing_node_turned_away_total",
+    "counter",
+    "links",
+    "Closed for who is there (key, password, name) or for what it sent.",
+)
 
 EVENTS = Metric("homing_journal_events_total", "counter", "events", "Events appended by this node.")
 LAG = Metric("homing_journal_lag", "gauge", "events", "Appended and not yet durable.")
@@ -32,6 +38,13 @@ ACCEPTED = Metric("homing_service_accepted_total", "counter", "requests", "Reque
 ANSWERED = Metric("homing_service_answered_total", "counter", "requests", "Requests answered.")
 REFUSED = Metric(
     "homing_service_refused_total", "counter", "requests", "Requests refused, by code.", ("code",)
+)
+SENT_AWAY = Metric(
+    "homing_service_workers_refused_total",
+    "counter",
+    "workers",
+    "Workers sent away at their READY or CONNECT, by code.",
+    ("code",),
 )
 REPOSTED = Metric("homing_service_reposted_total", "counter", "requests", "Handed to a peer.")
 REQUEUED = Metric(
@@ -176,6 +189,7 @@ def _node(host: Host) -> Iterator[Sample]:
     for name, plug in host.plugs.items():
         yield Sample(LINKS, (name,), len(plug.links))
     yield Sample(HELD, (), host.held_bytes)
+    yield Sample(TURNED_AWAY, (), host.turned_away)
     if isinstance(host.journal_writer, Journal):
         yield from _journal(host.journal_writer)
 
@@ -197,6 +211,8 @@ def _broker(broker: Broker) -> Iterator[Sample]:
     yield Sample(UNWRITTEN, (), record.unwritten)
     for code, number in record.refusals.items():
         yield Sample(REFUSED, (_text(code),), number)
+    for code, number in broker.denials.workers.items():
+        yield Sample(SENT_AWAY, (_text(code),), number)
     for service in broker.core.services.values():
         labels = (_text(service.name),)
         yield Sample(WAITING, labels, service.waiting)

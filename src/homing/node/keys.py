@@ -47,6 +47,7 @@ class Keyring:
     users: tuple[User, ...] = ()
     keys: KeyPair | None = None
     by_key: dict[bytes, str] = field(default_factory=dict)
+    listed: bool = False  # there is a users file: who is not in it is nobody, be it empty
 
     @staticmethod
     def load(security: Security) -> Keyring:
@@ -55,15 +56,16 @@ class Keyring:
             return Keyring()
         users = read_users(Path(security.users_file)) if security.users_file else ()
         if security.mechanism == "plain":
-            return Keyring("plain", users)
+            return Keyring("plain", users, listed=True)
         if not security.key_file:
             raise ConfigError(["security.key_file: CURVE needs a key pair: `homing keys new`"])
-        return Keyring("curve", users, read_keys(Path(security.key_file)), _by_key(users))
+        keys, listed = read_keys(Path(security.key_file)), bool(security.users_file)
+        return Keyring("curve", users, keys, _by_key(users), listed)
 
     @property
     def access(self) -> Access:
-        """The allow-lists; without users everybody who gets in may do everything."""
-        if self.mechanism == "null" or not self.users:
+        """The allow-lists; without a users file everybody who gets in may do everything."""
+        if not self.listed:
             return Access()
         return Access(
             {user.name: user.call for user in self.users},
@@ -76,7 +78,7 @@ class Keyring:
         if self.mechanism == "plain":
             return PlainServer(self._password)
         if self.keys is not None:
-            return CurveServer(self.keys, self._known if self.users else None)
+            return CurveServer(self.keys, self._known if self.listed else None)
         return NULL
 
     def client(self, peer: str, own: str) -> Mechanism:
@@ -87,6 +89,11 @@ class Keyring:
         if self.keys is not None:
             return CurveClient(from_z85(self._peer(peer).credential), self.keys)
         return NULL
+
+    def revoked(self, fresh: Keyring) -> set[str]:
+        """Users of ours who are gone in a fresh one, or prove themselves otherwise there."""
+        now = {user.name: user.credential for user in fresh.users}
+        return {user.name for user in self.users if now.get(user.name) != user.credential}
 
     def _peer(self, broker: str) -> User:
         for user in self.users:

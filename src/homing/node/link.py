@@ -342,7 +342,7 @@ class StreamLink(Link):
 
     def _refuse(self, error: HomingError) -> None:
         """The peer broke the protocol or was turned away: tell it if the codec can, and close."""
-        _log.info("%s: %s", self, error)
+        self._tell(error)
         if self.over:
             return
         if self.open and isinstance(error, TooLargeOnWire):
@@ -353,6 +353,16 @@ class StreamLink(Link):
             self._transport.write(last_words)
         self._transport.close()
         self._host.watch(self, self._now() + LINGER)
+
+    def _tell(self, error: HomingError) -> None:
+        """As a warning, so that whoever comes again and again is not written down each time."""
+        address = str(self._transport.get_extra_info("peername"))
+        told = {"link": repr(self), "address": address, "why": str(error)}
+        if self.dial is None:
+            self._host.turned_away += 1
+            _log.warning("a peer was turned away", extra=told)
+        else:
+            _log.warning("a link that we opened was given up", extra=told)
 
     # -- the end ----------------------------------------------------------------------------
 

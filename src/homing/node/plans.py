@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from pathlib import Path
 
 from homing.errors import ConfigError, Malformed
@@ -39,15 +38,17 @@ def read_plan(path: str) -> Plan | None:
 def start_plan(host: Host, matcher: Matcher, path: str) -> None:
     """Have a matcher follow the plan in a file for as long as its host's loop runs."""
     if path:
-        task = host.loop.create_task(_keep(host, matcher, path, _stamp(path)), name="plan")
+        signalled = asyncio.Event()
+        host.rereads["push.plan"] = signalled.set
+        keeping = _keep(host, matcher, path, _stamp(path), signalled)
+        task = host.loop.create_task(keeping, name="plan")
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
 
 
-async def _keep(host: Host, matcher: Matcher, path: str, seen: Stamp) -> None:
-    signalled = asyncio.Event()
-    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: the file will do
-        host.loop.add_signal_handler(signal.SIGHUP, signalled.set)
+async def _keep(
+    host: Host, matcher: Matcher, path: str, seen: Stamp, signalled: asyncio.Event
+) -> None:
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):

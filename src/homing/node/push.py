@@ -153,6 +153,7 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
     """The same for a connector."""
     recovered = reopen_journal(host, config, "connector", node)
     _add(host, "dispatchers", NODE_BOUNDS)
+    tls = _tls(host, config)
     bounds = replace(
         SUBSCRIBER_BOUNDS,
         connections=config.node.max_connections,
@@ -162,7 +163,7 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
         SubscriberPlug(
             "subscribers",
             bounds=bounds,
-            tls=_tls(config),
+            tls=tls,
             max_command=config.push.max_command,
             origins=config.push.origins,
         )
@@ -255,10 +256,12 @@ def _limits(config: Config) -> Limits:
     )
 
 
-def _tls(config: Config) -> ssl.SSLContext | None:
+def _tls(host: Host, config: Config) -> ssl.SSLContext | None:
     security = config.security
     if not security.tls_cert:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(security.tls_cert, security.tls_key or None)
+    load = partial(context.load_cert_chain, security.tls_cert, security.tls_key or None)
+    load()
+    host.rereads["security.tls_cert"] = load  # certificates are renewed; links that are open stay
     return context

@@ -18,14 +18,14 @@ from pathlib import Path
 import msgspec
 
 from homing.config import Config
-from homing.config.settings import Security
 from homing.errors import ConfigError
 from homing.node.host import Host
-from homing.node.keys import Keyring
+from homing.node.logs import Format, logging_to
 from homing.node.plug import Bounds
 from homing.node.run import run_node
-from homing.node.supervisor import Supervisor
+from homing.node.supervisor import READY, Supervisor
 from homing.node.zmtp import ZmtpPlug
+from homing.service.access import Access
 from homing.service.router import Route, Router
 from homing.service.router_process import RouterProcess
 from homing.wire.zmtp import Limits
@@ -44,8 +44,10 @@ class Task(msgspec.Struct):
     tasks: str
     decisions: str
     route: str
-    security: Security
+    users: str
     max_message: int
+    log_level: str
+    log_format: Format
 
 
 def load_route(text: str) -> Route | None:
@@ -65,13 +67,16 @@ def load_route(text: str) -> Route | None:
 class Routers:
     """The router processes of one broker; they end with it."""
 
-    def __init__(self, host: Host, config: Config, limits: Limits) -> None:
+    def __init__(self, host: Host, config: Config, limits: Limits, access: Access) -> None:
         self._config = config
         self._folder = Path(tempfile.mkdtemp(prefix="homing-"))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        self._users = self._folder / "users"
+        self._write(access)
         host.add(ZmtpPlug("tasks", "ROUTER", limits=limits, bounds=_BETWEEN, handover=True))
         host.add(ZmtpPlug("decisions", "SUB", topics=(b"",), limits=limits, bounds=_BETWEEN))
-        self.supervisor = Supervisor()
+        self.supervisor = Supervisor(self._hear)
+        self._changed = False  # the users file was read again
 
     def start(self, host: Host) -> None:
         """Open the two sockets, in a folder that only this user can enter, and start the processes.
@@ -88,12 +93,33 @@ class Routers:
                 tasks,
                 decisions,
                 service.route,
-                self._config.security,
+                str(self._users),
                 service.max_message,
+                self._config.node.log_level,
+                self._config.node.log_format,
             )
             words = [sys.executable, "-m", __name__, msgspec.json.encode(task).decode()]
             # It has nothing to finish, and a route that loops lets it hear of no other signal.
             self.supervisor.start(task.name, words, orphaned=signal.SIGKILL)
+
+    def allow(self, access: Access) -> None:
+        """Other allow-lists, of which each has its own."""
+        self._write(access)
+        self._changed = True
+        for child in self.supervisor.children.values():
+            if child.ready.is_set():  # one that is not would not know the signal yet
+                child.signal(signal.SIGHUP)
+
+    def _write(self, access: Access) -> None:
+        """For them to read, and who starts anew: what the broker goes by, not what the users file may say by now."""
+        fresh = self._users.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(access.clients))
+        fresh.replace(self._users)
+
+    def _hear(self, name: str, line: str) -> None:
+        _log.info("%s: %s", name, line)
+        if self._changed and line.startswith(READY):  # it may have read the file before it changed
+            self.supervisor.children[name].signal(signal.SIGHUP)
 
     def kill(self, router: bytes, seconds: float) -> None:
         """End one that hangs; it is started anew."""
@@ -107,17 +133,28 @@ class Routers:
 def main() -> int:
     """Run one router process to its end."""
     task = msgspec.json.decode(sys.argv[1], type=Task)
-    router = Router(Keyring.load(task.security).access, load_route(task.route))
+    router = Router(_read(task.users), load_route(task.route))
     limits = Limits(message=task.max_message + (1 << 17))
+
+    def reread() -> None:
+        router.access = _read(task.users)
 
     async def start(host: Host) -> None:
         name = task.name.encode()
         host.add(ZmtpPlug("tasks", "DEALER", identity=name, limits=limits, bounds=_BETWEEN))
         host.add(ZmtpPlug("decisions", "PUB", limits=limits, bounds=_BETWEEN))
         host.role = RouterProcess(host, router, name, task.tasks, task.decisions)
+        host.rereads["security.users_file"] = reread
         print(f"ready {task.name}", flush=True)
 
-    return run_node(start)
+    with logging_to(task.log_level, task.log_format, sys.stderr):
+        return run_node(start)
+
+
+def _read(users: str) -> Access:
+    """Who may call what: all that a router is asked."""
+    clients = msgspec.json.decode(Path(users).read_bytes(), type=dict[str, list[str]] | None)
+    return Access(clients)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The first SIGTERM or SIGINT drains: nothing new is taken on, work under way gets until the
 deadline. A second one ends at once. Supervisors kill after 10 to 30 seconds, so the drain is
-shorter than that.
+shorter than that. SIGHUP has files read again (homing.node.rereads), unless it says that the terminal is gone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 from homing.node.host import Host
 from homing.node.limits import raise_file_limit
+from homing.node.rereads import read_again
 
 DRAIN_SECONDS = 8.0
 ABORTED = 1
@@ -62,7 +64,7 @@ async def _live(
     drain_seconds: float,
 ) -> int:
     host = make_host()
-    ending = Ending()
+    ending = Ending(lambda: read_again(host.rereads.items()))
     try:
         with ending:
             await start(host)
@@ -89,23 +91,35 @@ def calm_collector() -> None:
 
 
 class Ending:
-    """The signals that end a node: `first` to drain, `second` to stop at once."""
+    """The signals that end a node: `first` to drain, `second` to stop at once; and SIGHUP, which does not."""
 
-    def __init__(self) -> None:
+    def __init__(self, hung_up: Callable[[], None] | None = None) -> None:
+        """`hung_up`: what SIGHUP is for."""
         self.first = asyncio.Event()
         self.second = asyncio.Event()
+        self._hung_up = hung_up or (lambda: read_again(()))
+        self._terminals = [fd for fd in range(3) if os.isatty(fd)]
 
     def __enter__(self) -> Ending:
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+            loop.add_signal_handler(number, self._signalled)
+        loop.add_signal_handler(signal.SIGHUP, self._heard_hangup)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().remove_signal_handler(number)
 
     def _signalled(self) -> None:
         (self.second if self.first.is_set() else self.first).set()
+
+    def _heard_hangup(self) -> None:
+        """Whose window was closed does not run on unseen; a terminal that is gone is none any more."""
+        if any(not os.isatty(fd) for fd in self._terminals):
+            self.first.set()
+        else:
+            self._hung_up()
 
     async def unless_aborted(self, work: Coroutine[Any, Any, None]) -> int:
         """Do the work; give up on it at the second signal."""

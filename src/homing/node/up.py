@@ -16,6 +16,7 @@ from homing.node.broker import start_broker
 from homing.node.fleet import Fleet
 from homing.node.host import Host
 from homing.node.push import node_identity, start_connector, start_dispatcher, start_matcher
+from homing.node.rereads import read_again
 from homing.push.links import PacketRole
 
 PUSH_RECONNECT = (0.01, 0.1)
@@ -97,6 +98,10 @@ class Nodes:
     def draining(self) -> bool:
         """Whether any node takes no new work."""
         return any(host.draining for host in self.hosts.values())
+
+    def read_again(self) -> None:
+        """SIGHUP: the files of all nodes."""
+        read_again(one for host in self.hosts.values() for one in host.rereads.items())
 
     async def drain(self, deadline: float) -> None:
         """Those who take work in first, those who deliver it last."""

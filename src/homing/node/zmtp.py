@@ -10,6 +10,7 @@ answers PINGs by itself, so this finds dead machines behind any peer of this cen
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from homing.errors import HandshakeRefused
@@ -24,6 +25,8 @@ from homing.wire.zmtp import LIMITS, NULL, Connection, Limits
 if TYPE_CHECKING:
     from homing.node.dial import Dial
     from homing.node.host import Host
+
+_log = logging.getLogger("homing.node")
 
 # Seconds of silence before a PING, a third of the patience: two may be lost on the way.
 PINGS_PER_SILENCE = 3
@@ -52,7 +55,7 @@ class ZmtpPlug(Plug):
         self.routes: dict[bytes, ZmtpLink] = {}
         self._socket_type = socket_type
         self._identity = identity
-        self._mechanism = mechanism
+        self.mechanism = mechanism  # of connections from now on
         self._topics = topics
         self._handover = handover
         self._limits = limits
@@ -65,7 +68,7 @@ class ZmtpPlug(Plug):
         return Connection(
             self._socket_type,
             identity=self._identity,
-            mechanism=self._mechanism,
+            mechanism=self.mechanism,
             limits=self._limits,
         )
 
@@ -77,6 +80,9 @@ class ZmtpPlug(Plug):
         if older is not None and self._socket_type == "ROUTER":
             if not self._handover:
                 raise HandshakeRefused(f"{self.name} has a peer named {peer!r} already")
+            # One that restarts behind a broken line does so once; two of one name, again and again.
+            told = {"plug": self.name, "peer": peer.decode("utf-8", "backslashreplace")}
+            _log.warning("a newer connection takes over a peer's name", extra=told)
             older.lose("replaced by a newer connection with its name")
         self.routes[peer] = link
         link.peer = peer

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+WATCHED: Final = b"mmi.services"
+"""Tells whoever asks what state publications tell peers."""
 
 Rules = Mapping[str, Sequence[str]]
 
@@ -45,6 +49,10 @@ class Access:
     def may_peer(self, user: str, broker: bytes) -> bool:
         """Whether this user may act as that broker."""
         return self.peers is None or self.peers.get(user, "").encode() == broker
+
+    def may_watch(self, user: str) -> bool:
+        """Whether this user may hear of services and capacity: peers, and who may ask for as much."""
+        return self.peers is None or user in self.peers or self.may_call(user, WATCHED)
 
 
 _KEPT = 65536

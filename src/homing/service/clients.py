@@ -11,7 +11,7 @@ from homing.service.handing import BUSY, LINE
 from homing.service.pending import Asker, Pending
 from homing.service.router import Verdict
 from homing.wire import mdp, mdp_peers
-from homing.wire.frames import CUT, MORE, SHORT, SHORT_MAX, frame, tail_end
+from homing.wire.frames import CUT, MORE, SHORT, SHORT_MAX, frame, shortest, tail_end
 from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options, PeerAnswer, PeerNak, Request
 from homing.wire.tasks import Task
@@ -127,6 +127,10 @@ class MdpClient(Asker):
             envelope = request.envelope
             options = mdp.read_options(envelope) if envelope and self.wishes else None
         except RemoteProtocolError as error:
+            plain = shortest(image) if whole else image
+            if plain != image:
+                self._admit(plain, verdict, now)
+                return
             self._broker.record.malformed += 1
             self.protest(b"malformed " + str(error).encode(), envelope)
             return

@@ -23,9 +23,10 @@ HELLO: Final = b"h"
 
 
 class Unreadable(msgspec.Struct, frozen=True, tag=True):
-    """The header makes no sense."""
+    """The header makes no sense; its message id may be known all the same."""
 
     reason: str
+    message_id: str = ""
 
 
 Content = (
@@ -56,7 +57,8 @@ def decide(router: Router, side: bytes, user: str, image: bytes) -> Decision:
             return _decide_majordomo(router, user, image)
         envelope, message = tasks.read(image)
     except RemoteProtocolError as error:
-        return Decision(Unreadable(str(error)))
+        known = tasks.id_of(image) if side == CLIENT else ""
+        return Decision(Unreadable(str(error), known))
     if isinstance(message, tasks.Task):
         verdict = router.decide(user, message.service.encode(), message.data)
         refusal = verdict.reason.decode("utf-8", "replace")

@@ -27,6 +27,7 @@ from homing.service import builtin
 from homing.service.access import Access
 from homing.service.clients import CLIENTS, MdpClient, Origin, Req02
 from homing.service.decisions import decide
+from homing.service.denials import Denials
 from homing.service.dispatch import DispatchCore
 from homing.service.federation import Federation
 from homing.service.names import may_be_served
@@ -84,6 +85,7 @@ class Broker:
         self.federation = Federation(name, dict(peers or {}), seed)
         self.record = Record(port.journal if journal else None, policy.refuse_unjournaled)
         self.core = DispatchCore(policy, self.federation, self.record)
+        self.denials = Denials()
         self._port = port
         self.too_large_answer = b"too-large an answer over %d bytes" % policy.max_body
         self._state_every = state_every
@@ -120,9 +122,7 @@ class Broker:
         elif plug == "statefe":
             link.state = StateFeed(self, known_as.encode())
         elif plug == "statebe":
-            self._watchers[link] = None
-            self._published = b""  # it has not subscribed yet: tell all again in a moment
-            self._port.later(now + self._state_every, "state")
+            self._watcher_opened(link, now)
         elif plug == "taskfe":
             link.state = TaskClient(self, link)
         elif plug == "taskbe":
@@ -230,6 +230,8 @@ class Broker:
             return None
         service = None if reason else self.core.service(verdict.service)
         if service is None:
+            if reason.startswith(b"denied"):
+                self.denials.request(user, name)
             once = Pending(asker, Service(name, self.policy.default), data, envelope, now, now)
             once.message_id = message_id
             self.core.turn_away(once, reason or b"queue-full too many services", now)
@@ -319,16 +321,27 @@ class Broker:
 
     def register(self, worker: Worker, name: bytes, now: float) -> bool:
         """Let a worker serve `name` (empty: any service), or dismiss it."""
-        service = self.core.service(name) if name and may_be_served(name) else None
-        allowed = worker.link is not None and self.access.may_serve(worker.link.user, name)
-        full = len(self.core.roster) >= self.policy.max_workers
-        if not allowed or full or (name and service is None) or self.core.draining:
-            self.dismiss(worker, b"denied", now)
+        user = worker.link.user if worker.link is not None else ""
+        code = self._unfit(user, name)
+        service = self.core.service(name) if name and not code else None
+        if code or (name and service is None):
+            self.denials.worker(code or b"queue-full", user, name)
+            self.dismiss(worker, code, now)
             return False
         worker.due = now + self.policy.heartbeat
         self._beats.append((worker.due, worker))
         self.core.join(worker, service, now)
         return True
+
+    def _unfit(self, user: str, name: bytes) -> bytes:
+        """Why a worker is not taken on, as a code; empty: it is."""
+        if self.core.draining:
+            return b"shutting-down"
+        if not self.access.may_serve(user, name):
+            return b"denied"
+        if name and not may_be_served(name):
+            return b"malformed"
+        return b"queue-full" if len(self.core.roster) >= self.policy.max_workers else b""
 
     def dismiss(self, worker: Worker, reason: bytes, now: float) -> None:
         """End a conversation from our side."""
@@ -341,17 +354,43 @@ class Broker:
         if worker.link is not None:
             self._become(worker.link, worker.successor())
 
+    def allow(self, access: Access, now: float) -> None:
+        """Other allow-lists from now on: who works and may no longer is sent away."""
+        self.access = self.router.access = access
+        for worker in list(self.core.roster):
+            name = worker.service.name if worker.service is not None else b""
+            if worker.link is not None and not access.may_serve(worker.link.user, name):
+                self.denials.worker(b"denied", worker.link.user, name)
+                self.dismiss(worker, b"denied", now)
+
     # --- peers ----------------------------------------------------------------------------------
 
     def _origin_opened(self, link: Link) -> None:
         if link.peer and self.access.may_peer(link.user, link.peer):
             self._become(link, Origin(self, link))
         else:
+            self.denials.peer(link.user, link.peer)
             link.close("denied")
+
+    def _watcher_opened(self, link: Link, now: float) -> None:
+        if not self.access.may_watch(link.user):
+            self.denials.watcher(link.user)
+            link.close("denied")
+            return
+        self._watchers[link] = None
+        self._published = b""  # it has not subscribed yet: tell all again in a moment
+        self._port.later(now + self._state_every, "state")
+
+    def may_stay(self, link: Link) -> bool:
+        """Whether whoever came in by a peer's door still may."""
+        if link.plug == "cloudfe":
+            return self.access.may_peer(link.user, link.peer)
+        return link.plug != "statebe" or self.access.may_watch(link.user)
 
     def _peer_opened(self, link: Link, known_as: bytes, now: float) -> None:
         peer = self.federation.reached(link) if link.peer == known_as else None
         if peer is None:
+            self.denials.other(known_as, link.peer)
             link.close("not the peer that was configured")
             return
         self._become(link, PeerLink(self, peer, link))

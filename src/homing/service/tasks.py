@@ -58,7 +58,8 @@ class TaskClient(Asker):
             self._send(tasks.Pong(content.ts), envelope)
         elif isinstance(content, Unreadable):
             self._broker.record.malformed += 1
-            self._send(tasks.Error("malformed", content.reason), tasks.envelope_of(image))
+            refusal = tasks.Error("malformed", content.reason, content.message_id)
+            self._send(refusal, tasks.envelope_of(image))
         elif not isinstance(content, tasks.Pong | tasks.Disconnect):
             self._send(tasks.Error("malformed", "clients send TASK/REQUEST and PING"), envelope)
 
@@ -111,8 +112,11 @@ class TaskNewcomer:
         self._connect: tasks.Connect | None = None
 
     def receive(self, image: bytes, now: float) -> None:
-        """One message; a router reads it."""
-        if not self._broker.decide(self._link, WORKER, image, now):
+        """One message; a router reads it, unless its body went by: what is left is no message."""
+        if image[0] == CUT:
+            refusal = tasks.Error("too-large", "no worker yet")
+            self._link.send(tasks.write(refusal, tasks.envelope_of(image[1:])))
+        elif not self._broker.decide(self._link, WORKER, image, now):
             self._link.send(tasks.write(tasks.Disconnect()))
 
     def decided(self, image: bytes, decision: Decision, now: float) -> None:
@@ -124,6 +128,7 @@ class TaskNewcomer:
                 self._link.send(tasks.write(self._config(), envelope))
             else:  # it would be sent away with the PONG, and not know why
                 self._connect = None
+                self._broker.denials.worker(b"denied", self._link.user, content.service.encode())
                 denied = tasks.Error("denied", "this user may not serve it")
                 self._link.send(tasks.write(denied, envelope))
         elif isinstance(content, tasks.Ping) and self._connect is not None:

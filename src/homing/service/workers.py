@@ -10,7 +10,7 @@ from homing.service.handing import BUSY
 from homing.service.pending import HELD, Pending
 from homing.service.worker_pool import Worker
 from homing.wire import mdp
-from homing.wire.frames import CUT, MORE, SHORT, SHORT_MAX, tail_end
+from homing.wire.frames import CUT, MORE, SHORT, SHORT_MAX, shortest, tail_end
 from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready
 
@@ -128,6 +128,10 @@ class MdpWorker(Worker):
                 raise RemoteProtocolError("a worker keeps to one dialect", 0)
             message = mdp.read_from_worker(readable[len(self.lead) :])
         except RemoteProtocolError:
+            plain = shortest(image)
+            if plain != image:
+                self.receive(plain, now)
+                return
             self._broker.record.malformed += 1
             self._broker.dismiss(self, b"malformed", now)
             return
@@ -257,6 +261,10 @@ class Newcomer:
                 req = mdp.delimited_02(readable)
                 self._broker.new_client(self._link, dialect, req).receive(image, now)
         except RemoteProtocolError as error:
+            plain = shortest(image)
+            if plain != image:
+                self.receive(plain, now)
+                return
             self._broker.record.malformed += 1
             if worker is not None:
                 self._send_away(worker, lead)

@@ -64,6 +64,7 @@ class Handshake(ABC):
         self.peer_metadata: Metadata | None = None  # not None: the handshake is done
         self.user = ""
         self.refused = b""  # the status in the ERROR that we answered
+        self.denied = ""  # whom, as far as it told us
         self.cipher: Cipher | None = None
 
     @abstractmethod
@@ -83,7 +84,8 @@ class Handshake(ABC):
         """Let an `authenticate` function decide: sets `user`, or answers the ERROR to send."""
         try:
             self.user = ask()
-        except Denied:
+        except Denied as error:
+            self.denied = str(error)
             return self.refuse(DENIED)
         except HomingError as error:
             return self.refuse(TRY_LATER if error.retryable else DENIED)

@@ -8,7 +8,7 @@ Majordomo may have more than one frame of data: they all follow the header.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -107,20 +107,32 @@ class _Header(msgspec.Struct, omit_defaults=True):
 
 _headers: Final = msgspec.json.Decoder(_Header)
 _configs: Final = msgspec.json.Decoder(Config)
+_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def read(image: bytes) -> tuple[bytes, Message]:
     """The envelope (as bytes to put before an answer) and the message."""
     at, raw, end = _find_header(image)
-    try:
-        header = _headers.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"header: {error}", at) from error
+    header = _header(raw, at)
     if len(header.service.encode()) > NAME_MAX or len(_id(header).encode()) > ID_MAX:
         raise RemoteProtocolError(f"service and message_id have at most {NAME_MAX} bytes", at)
     data = image[end:] or NO_BODY
     return image[:at], _message(header, data, at)
+
+
+def _header(raw: bytes, at: int) -> _Header:
+    try:
+        try:
+            return _headers.decode(raw)
+        except msgspec.ValidationError:
+            if b"null" not in raw:
+                raise
+            # Some write down every field they know of: what is null is not there.
+            known = {name: value for name, value in _json(raw).items() if value is not None}
+            return msgspec.convert(known, _Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"header: {error}", at) from error
 
 
 def _find_header(image: bytes) -> tuple[int, bytes, int]:
@@ -129,7 +141,7 @@ def _find_header(image: bytes) -> tuple[int, bytes, int]:
     for _ in range(3):
         frames, end = head(image, 1, at)
         body = frames[0]
-        if body.startswith(b"{"):
+        if body.startswith(b"{") or (body[:1].isspace() and body.lstrip().startswith(b"{")):
             if len(body) > HEADER_MAX:
                 raise RemoteProtocolError(f"a header has at most {HEADER_MAX} bytes", at)
             return at, body, end
@@ -156,6 +168,15 @@ def envelope_of(image: bytes) -> bytes:
             return image[:end]
         at = end
     return b""
+
+
+def id_of(image: bytes) -> str:
+    """The message id of a task that `read` could not read, where that much is known."""
+    try:
+        found = _json(_find_header(image)[1]).get("message_id")
+    except (RemoteProtocolError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return found if isinstance(found, str) and len(found.encode()) <= ID_MAX else ""
 
 
 def _id(header: _Header) -> str:

@@ -304,7 +304,8 @@ class Connection:
         handshake = self._handshake
         self._out.append(handshake.receive(name, rest, offset))
         if handshake.refused:
-            raise HandshakeRefused(f"refused the peer with {handshake.refused.decode()}")
+            whom = f" {handshake.denied!r}" if handshake.denied else ""
+            raise HandshakeRefused(f"refused the peer{whom} with {handshake.refused.decode()}")
         if handshake.peer_metadata is not None:
             self._admit(handshake.peer_metadata, offset)
 
