@@ -324,8 +324,10 @@ class Broker:
         user = worker.link.user if worker.link is not None else ""
         code = self._unfit(user, name)
         service = self.core.service(name) if name and not code else None
-        if code or (name and service is None):
-            self.denials.worker(code or b"queue-full", user, name)
+        if name and service is None:
+            code = code or b"queue-full"
+        if code:
+            self.denials.worker(code, user, name)
             self.dismiss(worker, code, now)
             return False
         worker.due = now + self.policy.heartbeat
