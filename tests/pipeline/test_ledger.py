@@ -176,6 +176,45 @@ def test_what_began_before_the_record_is_not_judged(frame: ToFrame) -> None:
     assert problems(cut) == {lost, *orphans}
 
 
+def test_what_was_queued_before_the_record_is_not_late(frame: ToFrame) -> None:
+    """A durable client that was away for long: that its connector queued it was cut."""
+    matcher = frame(*published(1, 10.0, ALICE), NodeStopped(2000.0), node=b"matcher1")
+    connector = frame(
+        NodeStarted(1.0, b"connector"),
+        DeliveryQueued(11.0, key(1), ALICE, b"{}", b""),
+        NodeStopped(20.0),
+        Delivered(500.0, key(1), ALICE),
+        NodeStopped(2000.0),
+        node=PLACE,
+    )
+    assert problems(matcher.unionByName(connector)) == set()
+    assert problems(matcher.unionByName(connector.where("number > 2"))) == set()
+    never = connector.where("number <> 2")  # nobody queued it, and the record is whole
+    assert problems(matcher.unionByName(never)) == {("late", key(1).hex(), ALICE.hex())}
+
+
+def test_what_is_not_known_is_told_as_such(frame: ToFrame) -> None:
+    events = frame(
+        RequestAccepted(1.0, b"echo", b"c", 1),  # 1
+        RequestAnswered(2.0, 1, b"w", 1),
+        RequestAnswered(2.1, 1, b"w", 1),
+        RequestAnswered(5.0, 99, b"w", 1),  # nobody's
+        RequestRefused(5.0, 98, b""),
+        *published(1, 1.0, ALICE, BOB),
+        Delivered(90.0, key(1), BOB),
+        NodeStopped(1000.0),
+    )
+    frames = [make(events) for make in (requests, publications, matched, matches, deliveries)]
+    told = {(row.key, row.detail) for row in audit(events, *frames).collect()}
+    assert told == {
+        ("1", "service echo, outcome answered, ends 2"),
+        ("99", "service unknown, no acceptance is recorded, outcome answered, ends 1"),
+        ("98", "service unknown, no acceptance is recorded, refused without a code, ends 1"),
+        (key(1).hex(), "deliveries 0"),
+        (key(1).hex(), "deliveries 1, lag_ms 89000"),
+    }
+
+
 def test_an_audit_is_of_one_moment(
     spark: SparkSession, frame: ToFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

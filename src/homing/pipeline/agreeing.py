@@ -2,7 +2,8 @@
 
 Batches are known by their numbers. A checkpoint that was removed begins again with batch 0, which tables that
 stayed have already: its events, and with them all that came meanwhile, would be passed over. Tables that were removed
-lack what their checkpoint says is read. Either way rows would be missing without a word.
+lack what their checkpoint says is read. Either way rows would be missing without a word, as they would where single
+files were removed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from homing.errors import PipelineError
+from homing.pipeline.inventory import missing
 from homing.pipeline.tables import Tables
 
 LOCK = "_ingest.lock"
@@ -27,10 +29,16 @@ def check(tables: Tables) -> None:
 
 
 def check_whole(tables: Tables) -> None:
-    """PipelineError if batches are gone that were written: who reads the rest finds all in order."""
-    if tables.local is not None and _written(tables) < _last(tables.local, "commits"):
+    """PipelineError if batches, or files of them, are gone: who reads the rest finds all in order, or losses that are none."""
+    if tables.local is None:
+        return
+    if _written(tables) < _last(tables.local, "commits"):
         told = "a checkpoint, but not all tables that belong to it"
         raise _apart(tables, f"{told}: what was read before is missing")
+    gone = [*missing(tables, tables.local)]
+    if gone:
+        more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+        raise _apart(tables, f"lost {gone[0]}{more}: what was in there is missing")
 
 
 def _written(tables: Tables) -> int:

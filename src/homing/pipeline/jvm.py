@@ -24,8 +24,11 @@ STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 SAID_ALWAYS = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
 # Spark has a configuration of its own, and lines to say which, where it finds none. A shell, for which it takes every
-# Python, gets the level of its gateway's logger, and lines to say that, where it is another.
+# Python, gets the level of its gateway's logger, and lines to say that, where it is another. A context that cannot be
+# made raises why, and logs it too, with a stack.
 LOG4J = """rootLogger.level = {level}
+logger.context.name = org.apache.spark.SparkContext
+logger.context.level = {context}
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -51,7 +54,9 @@ def make_home(level: str) -> None:
         if part.name in ("bin", "jars", "sbin"):
             (home / part.name).symlink_to(part)
     (home / "conf").mkdir()  # SPARK_CONF_DIR of the user's comes before it
-    (home / "conf" / "log4j2.properties").write_text(LOG4J.format(level=level))
+    (home / "conf" / "log4j2.properties").write_text(
+        LOG4J.format(level=level, context="off" if level == QUIET else level)
+    )
     os.environ["SPARK_HOME"] = str(home)
 
 

@@ -128,12 +128,18 @@ def audit_requests(requests: DataFrame, horizon: DataFrame, terms: Terms) -> Dat
         .when(known & (F.col("ends") == 0) & (F.col("outcome") == "forgotten"), "lost")
         .when((F.col("ends") == 0) & _waited("accepted_at", terms), "lost")
     )
-    told = F.concat_ws(
-        " ", F.lit("service"), "service", F.lit("outcome"), "outcome", F.lit("ends"), "ends"
+    key = F.col("request").cast("string")
+    return _rows(each, problem, "service", key, "accepted_at", "ended_at", _told(accepted))
+
+
+def _told(accepted: Column) -> Column:
+    """What is known of a request; a service's name is in its acceptance, and a name or a code may be empty."""
+    nameless = F.when(accepted, "service without a name").otherwise(
+        "service unknown, no acceptance is recorded"
     )
-    return _rows(
-        each, problem, "service", F.col("request").cast("string"), "accepted_at", "ended_at", told
-    )
+    service = F.coalesce(F.concat(F.lit("service "), "service"), nameless)
+    outcome = F.coalesce(F.concat(F.lit("outcome "), "outcome"), F.lit("refused without a code"))
+    return F.concat_ws(", ", service, outcome, F.concat(F.lit("ends "), "ends"))
 
 
 def audit_publications(
@@ -186,14 +192,19 @@ def audit_deliveries(
     silence = F.unix_micros("latest") - F.unix_micros("matched_at")
     silent = silence > int((terms.grace + terms.skew) * 1e6)
     lost = (F.col("accounted") == 0) & (_waited("matched_at", terms) | silent)
+    # Whether it was queued is in the record too, unless that was cut.
+    late = (F.col("queued") == 0) & (lag > int(terms.late * 1e6))
+    known = _of_the_record("matched_at", terms)
     problem = (
         F.when(F.col("matched_at").isNull() & _of_the_record("delivered_at", terms), "orphaned")
         .when(F.col("first_deliveries") > 1, "duplicate")
-        .when(lost & _of_the_record("matched_at", terms), "lost")
-        .when((F.col("queued") == 0) & (lag > int(terms.late * 1e6)), "late")
+        .when(known & lost, "lost")
+        .when(known & late, "late")
     )
-    told = F.concat_ws(
-        " ", F.lit("deliveries"), "first_deliveries", F.lit("lag_ms"), (lag / 1000).cast("bigint")
+    told = F.concat_ws(  # without a lag where nothing was delivered, or no acceptance is known
+        ", ",
+        F.concat(F.lit("deliveries "), "first_deliveries"),
+        F.concat(F.lit("lag_ms "), (lag / 1000).cast("bigint")),
     )
     return _rows(each, problem, "push", F.col("id"), "matched_at", "at", told)
 
