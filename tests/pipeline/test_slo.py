@@ -44,6 +44,17 @@ def test_percentiles_errors_and_saturation(frame: ToFrame) -> None:
     assert row.waiting_share == pytest.approx(0.5, rel=0.01)
 
 
+def test_a_clock_that_is_set_back_takes_no_time_away(frame: ToFrame) -> None:
+    events: list[Event] = [
+        RequestAccepted(30.0, b"echo", b"c", 1),
+        RequestAnswered(36.0, 1, b"w", 1),
+        RequestAccepted(55.0, b"echo", b"c", 1),
+        RequestAnswered(25.0, 3, b"w", 1),  # set back by half a minute meanwhile
+    ]
+    [row] = slo.minutes(slo.histogram(requests(frame(*events)))).collect()
+    assert (row.requests, row.in_flight) == (2, pytest.approx(0.1))
+
+
 def test_histograms_merge(frame: ToFrame) -> None:
     one = [RequestAccepted(1.0, b"echo", b"c", 1), RequestAnswered(1.5, 1, b"w", 1)]
     two = [RequestAccepted(2.0, b"echo", b"c", 1), RequestAnswered(2.1, 1, b"w", 1)]

@@ -9,8 +9,10 @@ files were removed.
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from homing.errors import PipelineError
@@ -67,7 +69,8 @@ def alone(tables: Tables) -> Iterator[None]:
         yield
         return
     tables.local.mkdir(parents=True, exist_ok=True)
-    with (tables.local / LOCK).open("ab") as file:
+    path = tables.local / LOCK
+    with path.open("ab", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -75,4 +78,14 @@ def alone(tables: Tables) -> Iterator[None]:
                 f"another ingest writes the tables at {tables.root}",
                 hint="wait for it, or give this one a directory of its own",
             ) from None
+        _try_disk(file, path)
         yield
+
+
+def _try_disk(file: FileIO, path: Path) -> None:
+    """Whether anything can be written here: what Spark says of a disk that is full is longer, and comes later."""
+    try:
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n".encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -5,9 +5,10 @@ Only below a root that is a directory of this machine (homing.pipeline.tables.Ta
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from homing.errors import PipelineError
 from homing.journal.columns import parquet_options
 
 LISTED = "_files"  # Spark passes over such names
@@ -35,10 +37,17 @@ def duplicate(file: Path, path: Path) -> None:
 
 @contextmanager
 def _named_when_whole(path: Path) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """PipelineError if the disk does not take it: an error of a task is told by its last words, which should name the file."""
     partial = path.with_name(f".{path.name}.{uuid4().hex}")  # Spark passes over such names
-    yield partial
-    partial.rename(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        partial.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)  # on a disk that is full half a file is in the way
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise PipelineError(f"{path} cannot be written: {why}") from error
 
 
 def read(directories: Iterable[Path], schema: pa.Schema) -> pa.Table:

@@ -19,7 +19,13 @@ from pyspark.sql import SparkSession
 
 QUIET = "error"
 LEVELS = (QUIET, "warn", "info", "debug")
-STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+# Loggers of what is raised too: of streams, of tasks, of files that a job writes.
+RAISED = (
+    "org.apache.spark.sql.execution.streaming",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+)
 # Java says so whenever Spark runs, of a module that Spark itself asks for; no option keeps it from that.
 SAID_ALWAYS = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
@@ -88,9 +94,10 @@ def _pass_on(said: int) -> None:
 def keep_quiet(spark: SparkSession) -> None:
     """What a job has to say it says itself.
 
-    A stream that fails raises its error; Spark logs it too, and a hundred lines of Java and Python with it.
+    A stream or a task that fails raises its error; Spark logs it too, and a hundred lines of Java and Python with it.
     """
     spark.sparkContext.setLogLevel(QUIET.upper())
     jvm: Any = spark._jvm
     log4j = jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setLevel(STREAMS, log4j.Level.OFF)
+    for name in RAISED:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)

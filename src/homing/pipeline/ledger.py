@@ -94,8 +94,11 @@ def audit(
     terms: Terms = DEFAULT_TERMS,
 ) -> DataFrame:
     """Tables in, one row for every violation out; none if all is well."""
+    # By their numbers, not by their times: where a clock was ahead and is set back the greatest time is still to come.
     horizon = events.groupBy("node").agg(
-        F.max("at").alias("horizon"), F.min("number").alias("first"), F.min("at").alias("since")
+        F.max_by("at", "number").alias("horizon"),
+        F.min("number").alias("first"),
+        F.min_by("at", "number").alias("since"),
     )
     return (
         audit_requests(requests, horizon, terms)

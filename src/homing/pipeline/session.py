@@ -23,6 +23,8 @@ ATTEMPTS = 5
 LATE = "connect back"
 OURS = "homing.errors."
 TRACEBACK = "Traceback (most recent call last):"
+# Lines that only say that the error comes: of one in a task the driver's process raises such a one of its own.
+BEFORE = (TRACEBACK, "from the Python worker:")
 
 # What every job relies on. Users' own settings win.
 DEFAULTS: dict[str, str] = {
@@ -119,7 +121,7 @@ def _told(error: str) -> str:
     first, *rest = error.strip().splitlines()
     if not first.endswith(TRACEBACK):
         return first
-    raised = [line for line in rest if line and not line[0].isspace()]
+    raised = [line for line in rest if line and not line[0].isspace() and not line.endswith(BEFORE)]
     ours = [line.partition(": ")[2] for line in raised if line.startswith(OURS)]
     return (ours or raised[:1] or [first])[-1]
 
