@@ -39,8 +39,8 @@ def split(clients: bytes, size: int) -> list[bytes]:
 
 
 def horizons(story: Story) -> dict[bytes, int]:
-    """What each node's clock said last."""
-    return {node: wall(events[-1]) for node, events in story.items() if events}
+    """The latest that each node's clock has said."""
+    return {node: max(map(wall, events)) for node, events in story.items() if events}
 
 
 # Requests

@@ -111,7 +111,7 @@ TABLES = {
     "sessions": SESSIONS,
 }
 PROBLEMS = """
-with horizon as (select node, arg_max("at", number) as h from events group by node),
+with horizon as (select node, max("at") as h from events group by node),
 pubs as (select id, min(accepted_at) as accepted_at from publications group by id),
 did as (select id, client, min("at") filter (step = 'delivered') as delivered_at,
           count(*) filter (step = 'delivered') as firsts, count(*) filter (step = 'deliveryqueued') as queued,
