@@ -183,8 +183,8 @@ def broker(chance: random.Random) -> list[Event]:
     found: list[Event] = [E.NodeStarted(0.0, b"broker")]
     while len(found) < 150:
         at, number, name = moment(chance), chance.randrange(1, 160), chance.choice(NAMES)
-        # Mostly of a request that was accepted not long ago, sometimes of any or of none.
-        near = chance.choice([max(1, len(found) - chance.randrange(6)), number, 0])
+        # Mostly of a request that was accepted not long ago, sometimes of any before it or of none.
+        near = chance.choice([max(1, len(found) - chance.randrange(6)), min(number, len(found)), 0])
         found.append(
             chance.choices(
                 [

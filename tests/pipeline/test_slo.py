@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,6 +23,7 @@ from homing.journal.events import (
 from homing.pipeline import slo
 from homing.pipeline.publications import deliveries, publications
 from homing.pipeline.requests import requests
+from homing.pipeline.tables import Tables
 from tests.pipeline.conftest import ToFrame
 
 
@@ -109,3 +112,11 @@ def test_subscribers_lag_and_drops(frame: ToFrame) -> None:
     [row] = slo.subscribers(publications(source), deliveries(source)).collect()
     assert (row.client, row.delivered, row.redelivered, row.dropped) == (alice.hex(), 1, 1, 1)
     assert row.worst_lag_us == 2_000_000
+
+
+def test_a_job_that_may_not_write_is_told_before_the_work(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # modes mean nothing to root
+    with pytest.raises(PermissionError, match="cannot be written here"):
+        slo.run(Tables(spark, str(tmp_path)))

@@ -25,6 +25,8 @@ RAISED = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter",
+    "org.apache.spark.util.Utils",
 )
 # Java says so whenever Spark runs, of a module that Spark itself asks for; no option keeps it from that.
 SAID_ALWAYS = b"WARNING: Using incubator modules: jdk.incubator.vector"

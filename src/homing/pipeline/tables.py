@@ -16,6 +16,8 @@ that have their marker, see all tables move together.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
@@ -239,7 +241,9 @@ class Tables:
         return Path(place.toUri().getPath()).absolute() if system.getScheme() == "file" else None
 
     def replace(self, frame: DataFrame, name: str) -> None:
-        """A table that a job derives from others, anew."""
+        """A table that a job derives from others, anew; PermissionError, before the work, where none can be written."""
+        if self.local is not None and not os.access(self.local, os.W_OK):
+            raise PermissionError(errno.EACCES, "tables cannot be written here", self.root)
         frame.write.format(self.format).mode("overwrite").save(f"{self.root}/{name}")
 
     def derived(self, name: str) -> DataFrame:
