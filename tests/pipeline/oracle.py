@@ -201,7 +201,7 @@ def _figures(rows: list[tuple[str, int | None, int]]) -> dict[str, Any]:
     timed = sorted(
         latency for code, latency, _ in rows if code == "answered" and latency is not None
     )
-    busy = sum(latency for _, latency, _ in rows if latency is not None)
+    busy = sum(max(0, latency) for _, latency, _ in rows if latency is not None)
     figures: dict[str, Any] = {
         "requests": len(rows),
         "errors": len(rows) - codes.pop("answered", 0),

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homing.errors import PipelineError
-from homing.pipeline import ingest
+from homing.pipeline import compact, ingest
 from homing.pipeline.agreeing import LOCK, alone, check, check_whole
 from homing.pipeline.tables import Tables
 from tests.pipeline.conftest import WriteJournal, run_through
@@ -18,7 +18,7 @@ from tests.pipeline.test_requests import STORY
 
 
 def ingested(spark: SparkSession, tmp_path: Path, write_journal: WriteJournal) -> Tables:
-    write_journal(tmp_path / "journal", STORY)
+    write_journal(tmp_path / "journal" / "one", STORY)
     tables = Tables(spark, str(tmp_path / "tables"))
     check(tables)  # nothing is there
     run_through(partial(ingest.start, tables, str(tmp_path / "journal")))
@@ -41,6 +41,34 @@ def test_either_without_the_other(
         ingest.start(tables, str(tmp_path / "journal"))
     with pytest.raises(PipelineError, match="was read before is missing"):
         check_whole(tables)  # as those who read them do
+
+
+def test_a_file_that_somebody_removed(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    """Without it an audit finds losses that are none. What is not read any more may go."""
+    tables = ingested(spark, tmp_path, write_journal)
+    root = tmp_path / "tables"
+    for place in ("events", "requests", "_state/requests"):
+        path, *_ = (root / place).glob("batch=0/*.parquet")
+        path.rename(tmp_path / "away")
+        with pytest.raises(PipelineError, match=f"{place}/batch=0/{path.name}: what was in there"):
+            check_whole(tables)
+        (tmp_path / "away").rename(path)
+    write_journal(tmp_path / "journal" / "other", STORY, node=b"node0002")
+    run_through(partial(ingest.start, tables, str(tmp_path / "journal")))
+    assert tables.state_batch("requests") == 1
+    shutil.rmtree(root / "_state" / "requests" / "batch=0")
+    compact.run(tables)
+    shutil.rmtree(root / "requests")  # a compaction holds it
+    check(tables)
+    path, *_ = (root / "_compacted" / "requests").glob("*/*.parquet")
+    path.unlink()
+    with pytest.raises(PipelineError, match=f"{path.name}: what was in there is missing"):
+        check(tables)
+    for note in root.glob("_*/*=*/_files"):  # as an earlier version left them
+        note.unlink()
+    check(tables)
 
 
 def test_a_driver_that_was_killed_is_no_mistake(

@@ -48,8 +48,8 @@ def published(i: int, at: float, *clients: bytes) -> list[Event]:
     ]
 
 
-def problems(events: DataFrame, terms: Terms = DEFAULT_TERMS) -> set[tuple[str, str, str | None]]:
-    found = audit(
+def audited(events: DataFrame, terms: Terms = DEFAULT_TERMS) -> DataFrame:
+    return audit(
         events,
         requests(events),
         publications(events),
@@ -58,7 +58,10 @@ def problems(events: DataFrame, terms: Terms = DEFAULT_TERMS) -> set[tuple[str, 
         deliveries(events),
         terms,
     )
-    return {(row.problem, row.key, row.client) for row in found.collect()}
+
+
+def problems(events: DataFrame, terms: Terms = DEFAULT_TERMS) -> set[tuple[str, str, str | None]]:
+    return {(row.problem, row.key, row.client) for row in audited(events, terms).collect()}
 
 
 def test_all_is_well(frame: ToFrame) -> None:
@@ -174,6 +177,66 @@ def test_what_began_before_the_record_is_not_judged(frame: ToFrame) -> None:
     brokers = F.col("node") == b"node0001".hex()
     cut = whole.where(F.when(brokers, F.col("number") > 2).otherwise(F.col("at") >= begins))
     assert problems(cut) == {lost, *orphans}
+
+
+def test_a_cluster_s_node_is_cut_where_one_of_its_journals_is(frame: ToFrame) -> None:
+    """Its roles have one id: a dispatcher's journal, which is hardly written, begins with number 1 for ever."""
+    matcher = frame(
+        NodeStarted(1.0, b"matcher"),
+        *published(1, 10.0, ALICE),
+        *published(2, 699.0, BOB),
+        *published(3, 1500.0, ALICE),
+        node=PLACE,
+    )
+    connector = frame(
+        NodeStarted(1.0, b"connector"),
+        Delivered(11.0, key(1), ALICE),
+        Delivered(700.0, key(2), BOB),
+        NodeStopped(2000.0),
+        node=PLACE,
+    )
+    others = matcher.unionByName(frame(NodeStarted(1.0, b"dispatcher"), node=PLACE))
+    lost = {("lost", key(3).hex(), ALICE.hex())}
+    assert problems(others.unionByName(connector)) == lost
+    assert problems(others.unionByName(connector.where("number > 2"))) == lost
+
+
+def test_what_was_queued_before_the_record_is_not_late(frame: ToFrame) -> None:
+    """A durable client that was away for long: that its connector queued it was cut."""
+    matcher = frame(*published(1, 10.0, ALICE), NodeStopped(2000.0), node=b"matcher1")
+    connector = frame(
+        NodeStarted(1.0, b"connector"),
+        DeliveryQueued(11.0, key(1), ALICE, b"{}", b""),
+        NodeStopped(20.0),
+        Delivered(500.0, key(1), ALICE),
+        NodeStopped(2000.0),
+        node=PLACE,
+    )
+    assert problems(matcher.unionByName(connector)) == set()
+    assert problems(matcher.unionByName(connector.where("number > 2"))) == set()
+    never = connector.where("number <> 2")  # nobody queued it, and the record is whole
+    assert problems(matcher.unionByName(never)) == {("late", key(1).hex(), ALICE.hex())}
+
+
+def test_what_is_not_known_is_told_as_such(frame: ToFrame) -> None:
+    events = frame(
+        RequestAccepted(1.0, b"echo", b"c", 1),  # 1
+        RequestAnswered(2.0, 1, b"w", 1),
+        RequestAnswered(2.1, 1, b"w", 1),
+        RequestAnswered(5.0, 99, b"w", 1),  # nobody's
+        RequestRefused(5.0, 98, b""),
+        *published(1, 1.0, ALICE, BOB),
+        Delivered(90.0, key(1), BOB),
+        NodeStopped(1000.0),
+    )
+    told = {(row.key, row.detail) for row in audited(events).collect()}
+    assert told == {
+        ("1", "service echo, outcome answered, ends 2"),
+        ("99", "service unknown, no acceptance is recorded, outcome answered, ends 1"),
+        ("98", "service unknown, no acceptance is recorded, refused without a code, ends 1"),
+        (key(1).hex(), "deliveries 0"),
+        (key(1).hex(), "deliveries 1, lag_ms 89000"),
+    }
 
 
 def test_an_audit_is_of_one_moment(

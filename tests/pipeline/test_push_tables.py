@@ -14,6 +14,7 @@ from homing.journal.events import (
     PublicationAccepted,
     PublicationMatched,
     Redelivered,
+    RingChanged,
     SessionClosed,
     SessionOpened,
     SubscriptionRemoved,
@@ -149,6 +150,23 @@ def test_a_connector_that_begins_anew_holds_no_session_of_before(frame: ToFrame)
     assert found == whole
     other = frame(NodeStarted(9.0, b"connector"), node=b"node0002")
     assert intervals.sessions(state.unionByName(other)).where("not open").count() == 0
+
+
+def test_a_matcher_of_the_same_id_ends_no_session(frame: ToFrame) -> None:
+    """A node of a cluster has one id, and a journal with its own numbers for each role."""
+    connector = frame(
+        NodeStarted(1.0, b"connector"),
+        SessionOpened(2.0, ALICE),  # 2: before it was killed
+        NodeStarted(10.0, b"connector"),
+        SessionOpened(11.0, BOB),  # 4
+    )
+    busy: list[Event] = [NodeStarted(1.0, b"matcher"), *[RingChanged(2.0, 1)] * 3]
+    matcher = frame(*busy, NodeStarted(10.0, b"matcher"), NodeStarted(10.0, b"dispatcher"))
+    events = connector.unionByName(matcher)
+    found = intervals.sessions(events)
+    ended = {(row.client, row.reason, row.open) for row in found.collect()}
+    assert ended == {(A, "restarted", False), (B, None, True)}
+    assert [row.kind for row in intervals.still_open(events, found).collect()] == ["SessionOpened"]
 
 
 def test_a_clock_that_is_set_back_leaves_nothing_open(frame: ToFrame) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -12,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.errors import PipelineError
 from homing.pipeline import daemon
+from homing.pipeline.files import save
 from homing.pipeline.session import ATTEMPTS, LATE, TRACEBACK, finish
 
 
@@ -122,3 +127,30 @@ def test_of_several_errors_in_a_process_ours_is_told() -> None:
     starts = Starts(RuntimeError(f"[FAILED] {TRACEBACK}\n{trace}\tat org."))
     with pytest.raises(PipelineError, match=r"^no journal server answers at h:1: refused$"):
         finish(starts, nothing)
+
+
+def test_an_error_of_a_task_is_told_behind_what_only_announces_it() -> None:
+    """The driver's process raises it again, under a name of its own and with the task's trace in it."""
+    trace = f"pyspark.errors.PythonException: An exception was thrown from the Python worker:\n{TRACEBACK}"
+    text = f"[STREAM_FAILED] in foreachBatch: {TRACEBACK}\n  File\n{trace}\n  File\nOSError: full\n SQLSTATE"
+    with pytest.raises(PipelineError, match=r"^OSError: full$"):
+        finish(Starts(RuntimeError(text)), nothing)
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "requests").write_text("not a directory")
+    path = tmp_path / "requests" / "batch=0" / "one.parquet"
+    with pytest.raises(PipelineError, match=f"{path} cannot be written: Not a directory"):
+        save(pa.table({"n": [1]}), path)
+
+    def full(table: pa.Table, where: Path, **_: object) -> None:
+        where.touch()
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    path = tmp_path / "one.parquet"
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(PipelineError, match="cannot be written: No space left"):
+        save(pa.table({"n": [1]}), path)
+    assert [each.name for each in tmp_path.iterdir()] == ["requests"]  # no half of it either

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,6 +23,7 @@ from homing.journal.events import (
 from homing.pipeline import slo
 from homing.pipeline.publications import deliveries, publications
 from homing.pipeline.requests import requests
+from homing.pipeline.tables import Tables
 from tests.pipeline.conftest import ToFrame
 
 
@@ -42,6 +45,17 @@ def test_percentiles_errors_and_saturation(frame: ToFrame) -> None:
         assert row[name] == pytest.approx(exact, rel=0.02)
     assert row.in_flight == pytest.approx(sum(latencies) / 60, rel=0.01)
     assert row.waiting_share == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_clock_that_is_set_back_takes_no_time_away(frame: ToFrame) -> None:
+    events: list[Event] = [
+        RequestAccepted(30.0, b"echo", b"c", 1),
+        RequestAnswered(36.0, 1, b"w", 1),
+        RequestAccepted(55.0, b"echo", b"c", 1),
+        RequestAnswered(25.0, 3, b"w", 1),  # set back by half a minute meanwhile
+    ]
+    [row] = slo.minutes(slo.histogram(requests(frame(*events)))).collect()
+    assert (row.requests, row.in_flight) == (2, pytest.approx(0.1))
 
 
 def test_histograms_merge(frame: ToFrame) -> None:
@@ -98,3 +112,11 @@ def test_subscribers_lag_and_drops(frame: ToFrame) -> None:
     [row] = slo.subscribers(publications(source), deliveries(source)).collect()
     assert (row.client, row.delivered, row.redelivered, row.dropped) == (alice.hex(), 1, 1, 1)
     assert row.worst_lag_us == 2_000_000
+
+
+def test_a_job_that_may_not_write_is_told_before_the_work(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # modes mean nothing to root
+    with pytest.raises(PermissionError, match="cannot be written here"):
+        slo.run(Tables(spark, str(tmp_path)))

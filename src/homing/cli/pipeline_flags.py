@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from homing.cli.outcome import say
 from homing.cli.verb import ConfigFlags, misused
 
 if TYPE_CHECKING:
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 
 # Loggers of PySpark that tell what is wrong with a query; the command tells it too, for people.
 _TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+# Seconds that a cluster is given before people are told for whom they wait: a JVM of ours takes some of them.
+PATIENCE = 10.0
 
 
 @Parameter(name="*")
@@ -57,7 +64,7 @@ class Where:
         _reckon_in_utc()
         for name in _TWICE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        with busy("starting Spark"):
+        with waiting_for(remote or master):
             spark = connect(master, remote=remote, settings=settings, log=self.spark_log)
         root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
         return Tables(spark, root)
@@ -93,6 +100,24 @@ def busy(what: str) -> Status:
     from rich.console import Console
 
     return Console(stderr=True).status(f"{what}…")
+
+
+@contextmanager
+def waiting_for(place: str) -> Iterator[None]:
+    """While Spark starts. A cluster's master or server may never answer: who is waited for, and since when, is said once."""
+    if place.startswith("local"):
+        with busy("starting Spark"):
+            yield
+        return
+    told = f"waiting for Spark at {place}, since {time.strftime('%H:%M:%S')} UTC"
+    timer = threading.Timer(PATIENCE, say, (told,))
+    timer.daemon = True
+    timer.start()
+    try:
+        with busy(f"starting Spark at {place}"):
+            yield
+    finally:
+        timer.cancel()
 
 
 def _setting(text: str) -> tuple[str, str]:

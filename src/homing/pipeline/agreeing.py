@@ -2,17 +2,21 @@
 
 Batches are known by their numbers. A checkpoint that was removed begins again with batch 0, which tables that
 stayed have already: its events, and with them all that came meanwhile, would be passed over. Tables that were removed
-lack what their checkpoint says is read. Either way rows would be missing without a word.
+lack what their checkpoint says is read. Either way rows would be missing without a word, as they would where single
+files were removed.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from homing.errors import PipelineError
+from homing.pipeline.inventory import missing
 from homing.pipeline.tables import Tables
 
 LOCK = "_ingest.lock"
@@ -27,10 +31,16 @@ def check(tables: Tables) -> None:
 
 
 def check_whole(tables: Tables) -> None:
-    """PipelineError if batches are gone that were written: who reads the rest finds all in order."""
-    if tables.local is not None and _written(tables) < _last(tables.local, "commits"):
+    """PipelineError if batches, or files of them, are gone: who reads the rest finds all in order, or losses that are none."""
+    if tables.local is None:
+        return
+    if _written(tables) < _last(tables.local, "commits"):
         told = "a checkpoint, but not all tables that belong to it"
         raise _apart(tables, f"{told}: what was read before is missing")
+    gone = [*missing(tables, tables.local)]
+    if gone:
+        more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+        raise _apart(tables, f"lost {gone[0]}{more}: what was in there is missing")
 
 
 def _written(tables: Tables) -> int:
@@ -59,7 +69,8 @@ def alone(tables: Tables) -> Iterator[None]:
         yield
         return
     tables.local.mkdir(parents=True, exist_ok=True)
-    with (tables.local / LOCK).open("ab") as file:
+    path = tables.local / LOCK
+    with path.open("ab", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -67,4 +78,14 @@ def alone(tables: Tables) -> Iterator[None]:
                 f"another ingest writes the tables at {tables.root}",
                 hint="wait for it, or give this one a directory of its own",
             ) from None
+        _try_disk(file, path)
         yield
+
+
+def _try_disk(file: FileIO, path: Path) -> None:
+    """Whether anything can be written here: what Spark says of a disk that is full is longer, and comes later."""
+    try:
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n".encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -5,9 +5,10 @@ Only below a root that is a directory of this machine (homing.pipeline.tables.Ta
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from homing.errors import PipelineError
 from homing.journal.columns import parquet_options
+
+LISTED = "_files"  # Spark passes over such names
 
 
 def save(rows: pa.Table, path: Path) -> None:
@@ -33,15 +37,22 @@ def duplicate(file: Path, path: Path) -> None:
 
 @contextmanager
 def _named_when_whole(path: Path) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """PipelineError if the disk does not take it: an error of a task is told by its last words, which should name the file."""
     partial = path.with_name(f".{path.name}.{uuid4().hex}")  # Spark passes over such names
-    yield partial
-    partial.rename(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        partial.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)  # on a disk that is full half a file is in the way
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise PipelineError(f"{path} cannot be written: {why}") from error
 
 
 def read(directories: Iterable[Path], schema: pa.Schema) -> pa.Table:
     """Everything in these directories; columns that an older file has not are null."""
-    found = [_read(path) for place in directories for path in _files(place)]
+    found = [_read(path) for place in directories for path in parquet_files(place)]
     return pa.concat_tables([schema.empty_table(), *(_fit(each, schema) for each in found)])
 
 
@@ -62,21 +73,36 @@ def _fit(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def rows_in(directory: Path) -> int:
     """How many rows the files of a directory have."""
-    return sum(pq.read_metadata(path).num_rows for path in _files(directory))
+    return sum(pq.read_metadata(path).num_rows for path in parquet_files(directory))
 
 
-def _files(directory: Path) -> list[Path]:
+def parquet_files(directory: Path) -> list[Path]:
+    """The files of a directory that are whole."""
     return sorted(path for path in directory.glob("*.parquet") if not path.name.startswith("."))
 
 
-def note(directory: Path, key: str, number: int, row: Mapping[str, Any], schema: pa.Schema) -> None:
-    """Leave one row as `key=number`, whole or not at all."""
+def note(
+    directory: Path,
+    key: str,
+    number: int,
+    row: Mapping[str, Any],
+    schema: pa.Schema,
+    names: Iterable[str] = (),
+) -> None:
+    """Leave one row as `key=number`, and beside it the names of the files it means, whole or not at all."""
     made = directory / f".{uuid4().hex}"
     save(pa.Table.from_pylist([dict(row)], schema), made / "part.parquet")
+    (made / LISTED).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     (made / "_SUCCESS").touch()
     place = directory / f"{key}={number}"
     shutil.rmtree(place, ignore_errors=True)  # what a killed writer left
     made.rename(place)
+
+
+def listed(place: Path) -> list[str]:
+    """The names beside one note; none if it has none."""
+    path = place / LISTED
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def notes(directory: Path, key: str) -> list[dict[str, Any]]:
@@ -84,7 +110,7 @@ def notes(directory: Path, key: str) -> list[dict[str, Any]]:
     return [
         {**_row(path, path.stat().st_mtime_ns), key: int(place.name.partition("=")[2])}
         for place in directory.glob(f"{key}=*")
-        for path in _files(place)
+        for path in parquet_files(place)
     ]
 
 

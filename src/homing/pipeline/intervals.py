@@ -116,13 +116,16 @@ def sessions(events: DataFrame) -> DataFrame:
 
 
 def _restarts(events: DataFrame) -> DataFrame:
-    started = events.where("kind = 'NodeStarted'")
+    """Of connectors. A node of a cluster has one id and a journal, with its own numbers, for each role."""
+    role = F.coalesce(F.get_json_object("extra", "$.role"), F.lit(""))
+    started = events.where("kind = 'NodeStarted'").where(~role.isin("matcher", "dispatcher"))
     restart = F.struct("number", "at", F.lit(RESTARTED).alias("code"))
     return started.groupBy("node").agg(F.collect_list(restart).alias("restarts"))
 
 
 def still_open(events: DataFrame, found: DataFrame) -> DataFrame:
     """The opening events to keep for the next batch."""
-    return events.join(
+    opened = events.where("kind = 'SessionOpened'")
+    return opened.join(
         found.where("open").select("node", "number"), ["node", "number"], "left_semi"
     )

@@ -19,13 +19,24 @@ from pyspark.sql import SparkSession
 
 QUIET = "error"
 LEVELS = (QUIET, "warn", "info", "debug")
-STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+# Loggers of what is raised too: of streams, of tasks, of files that a job writes.
+RAISED = (
+    "org.apache.spark.sql.execution.streaming",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter",
+    "org.apache.spark.util.Utils",
+)
 # Java says so whenever Spark runs, of a module that Spark itself asks for; no option keeps it from that.
 SAID_ALWAYS = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
 # Spark has a configuration of its own, and lines to say which, where it finds none. A shell, for which it takes every
-# Python, gets the level of its gateway's logger, and lines to say that, where it is another.
+# Python, gets the level of its gateway's logger, and lines to say that, where it is another. A context that cannot be
+# made raises why, and logs it too, with a stack.
 LOG4J = """rootLogger.level = {level}
+logger.context.name = org.apache.spark.SparkContext
+logger.context.level = {context}
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -51,7 +62,9 @@ def make_home(level: str) -> None:
         if part.name in ("bin", "jars", "sbin"):
             (home / part.name).symlink_to(part)
     (home / "conf").mkdir()  # SPARK_CONF_DIR of the user's comes before it
-    (home / "conf" / "log4j2.properties").write_text(LOG4J.format(level=level))
+    (home / "conf" / "log4j2.properties").write_text(
+        LOG4J.format(level=level, context="off" if level == QUIET else level)
+    )
     os.environ["SPARK_HOME"] = str(home)
 
 
@@ -83,9 +96,10 @@ def _pass_on(said: int) -> None:
 def keep_quiet(spark: SparkSession) -> None:
     """What a job has to say it says itself.
 
-    A stream that fails raises its error; Spark logs it too, and a hundred lines of Java and Python with it.
+    A stream or a task that fails raises its error; Spark logs it too, and a hundred lines of Java and Python with it.
     """
     spark.sparkContext.setLogLevel(QUIET.upper())
     jvm: Any = spark._jvm
     log4j = jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setLevel(STREAMS, log4j.Level.OFF)
+    for name in RAISED:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)

@@ -29,12 +29,19 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from homing.pipeline.publications import DELIVERY_KINDS
 from homing.pipeline.tables import Moment, Tables
 
 # Violations named one by one; the rest is counted.
 NAMED = 50
 # What people are told instead of a step's name in the table.
 _CALLED = {"deliveryqueued": "queued"}
+# The push plane's roles by kinds of events that only they record, and what journals begin with.
+_ROLES = {
+    "matcher": ("PublicationAccepted", "PublicationMatched"),
+    "connector": (*DELIVERY_KINDS, "SessionOpened", "SessionClosed"),
+}
+_STARTED = ("matcher", "dispatcher", "connector")
 _ACCOUNTED = ("delivered", "redelivered", "acknowledged", "dropped", "deliveryqueued")
 
 
@@ -94,15 +101,41 @@ def audit(
     terms: Terms = DEFAULT_TERMS,
 ) -> DataFrame:
     """Tables in, one row for every violation out; none if all is well."""
-    horizon = events.groupBy("node").agg(
-        F.max("at").alias("horizon"), F.min("number").alias("first"), F.min("at").alias("since")
-    )
+    horizon = beginnings(events)
     return (
         audit_requests(requests, horizon, terms)
         .unionByName(audit_publications(publications, matched, horizon, terms))
         .unionByName(audit_deliveries(publications, matches, deliveries, horizon, terms))
         .unionByName(_unrecorded(events))
     )
+
+
+def beginnings(events: DataFrame) -> DataFrame:
+    """Of each node its latest time, the first number that is kept, and when its record begins if that is cut.
+
+    A node of a cluster has one id and a journal for each role: where one of them is cut, another's number 1 says nothing.
+    """
+    number_1 = F.when(F.col("number") == 1, F.coalesce(_role(), F.lit("any")))
+    of_role = {role: F.min(F.when(_role() == role, F.col("at"))).alias(role) for role in _ROLES}
+    found = events.groupBy("node").agg(
+        F.max("at").alias("horizon"),
+        F.min("number").alias("first"),
+        F.min("at").alias("since"),
+        F.collect_set(number_1).alias("whole"),
+        *of_role.values(),
+    )
+    any_role = F.array_contains("whole", "any")
+    cut = [F.when(~any_role & ~F.array_contains("whole", role), F.col(role)) for role in _ROLES]
+    begins = F.when(F.col("first") > 1, F.col("since")).otherwise(F.greatest(*cut))
+    return found.select("node", "horizon", "first", begins.alias("cut"))
+
+
+def _role() -> Column:
+    """In whose journal such an event is; null if it may be in any."""
+    told = F.get_json_object("extra", "$.role")
+    by_kind = [F.when(F.col("kind").isin(*kinds), role) for role, kinds in _ROLES.items()]
+    started = F.when((F.col("kind") == "NodeStarted") & told.isin(*_STARTED), told)
+    return F.coalesce(started, *by_kind)
 
 
 def audit_requests(requests: DataFrame, horizon: DataFrame, terms: Terms) -> DataFrame:
@@ -128,12 +161,18 @@ def audit_requests(requests: DataFrame, horizon: DataFrame, terms: Terms) -> Dat
         .when(known & (F.col("ends") == 0) & (F.col("outcome") == "forgotten"), "lost")
         .when((F.col("ends") == 0) & _waited("accepted_at", terms), "lost")
     )
-    told = F.concat_ws(
-        " ", F.lit("service"), "service", F.lit("outcome"), "outcome", F.lit("ends"), "ends"
+    key = F.col("request").cast("string")
+    return _rows(each, problem, "service", key, "accepted_at", "ended_at", _told(accepted))
+
+
+def _told(accepted: Column) -> Column:
+    """What is known of a request; a service's name is in its acceptance, and a name or a code may be empty."""
+    nameless = F.when(accepted, "service without a name").otherwise(
+        "service unknown, no acceptance is recorded"
     )
-    return _rows(
-        each, problem, "service", F.col("request").cast("string"), "accepted_at", "ended_at", told
-    )
+    service = F.coalesce(F.concat(F.lit("service "), "service"), nameless)
+    outcome = F.coalesce(F.concat(F.lit("outcome "), "outcome"), F.lit("refused without a code"))
+    return F.concat_ws(", ", service, outcome, F.concat(F.lit("ends "), "ends"))
 
 
 def audit_publications(
@@ -161,9 +200,8 @@ def audit_deliveries(
 ) -> DataFrame:
     """Every client of every publication, once."""
     accepted = publications.groupBy("id").agg(F.min("accepted_at").alias("accepted_at"))
-    theirs = horizon.withColumnRenamed("node", "connector")
-    cut = F.max(F.when(F.col("first") > 1, F.col("since"))).alias("cut")
-    anyone = horizon.agg(F.max("horizon").alias("latest"), cut)
+    theirs = horizon.select(F.col("node").alias("connector"), "horizon")
+    anyone = horizon.agg(F.max("horizon").alias("latest"), F.max("cut").alias("cut"))
     each = (
         _steps(matches, deliveries)
         .groupBy("id", "client")
@@ -186,14 +224,19 @@ def audit_deliveries(
     silence = F.unix_micros("latest") - F.unix_micros("matched_at")
     silent = silence > int((terms.grace + terms.skew) * 1e6)
     lost = (F.col("accounted") == 0) & (_waited("matched_at", terms) | silent)
+    # Whether it was queued is in the record too, unless that was cut.
+    late = (F.col("queued") == 0) & (lag > int(terms.late * 1e6))
+    known = _of_the_record("matched_at", terms)
     problem = (
         F.when(F.col("matched_at").isNull() & _of_the_record("delivered_at", terms), "orphaned")
         .when(F.col("first_deliveries") > 1, "duplicate")
-        .when(lost & _of_the_record("matched_at", terms), "lost")
-        .when((F.col("queued") == 0) & (lag > int(terms.late * 1e6)), "late")
+        .when(known & lost, "lost")
+        .when(known & late, "late")
     )
-    told = F.concat_ws(
-        " ", F.lit("deliveries"), "first_deliveries", F.lit("lag_ms"), (lag / 1000).cast("bigint")
+    told = F.concat_ws(  # without a lag where nothing was delivered, or no acceptance is known
+        ", ",
+        F.concat(F.lit("deliveries "), "first_deliveries"),
+        F.concat(F.lit("lag_ms "), (lag / 1000).cast("bigint")),
     )
     return _rows(each, problem, "push", F.col("id"), "matched_at", "at", told)
 

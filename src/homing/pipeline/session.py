@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.errors import PipelineError
-from homing.pipeline import jvm
+from homing.pipeline import jvm, masters
 from homing.pipeline.source import JournalSource
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,8 @@ ATTEMPTS = 5
 LATE = "connect back"
 OURS = "homing.errors."
 TRACEBACK = "Traceback (most recent call last):"
+# Lines that only say that the error comes: of one in a task the driver's process raises such a one of its own.
+BEFORE = (TRACEBACK, "from the Python worker:")
 
 # What every job relies on. Users' own settings win.
 DEFAULTS: dict[str, str] = {
@@ -68,6 +70,7 @@ def connect(
         raise PipelineError(f"Spark's log is seen from {', '.join(jvm.LEVELS)} on, not {log!r}")
     if remote is not None and find_spec("grpc") is None:
         raise PipelineError("Spark Connect needs gRPC", hint="pip install 'pyspark[connect]'")
+    masters.check(remote or master)
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(remote) if remote else builder.master(master)
     near = LOCAL if master.startswith("local") else DRIVER
@@ -78,11 +81,14 @@ def connect(
         jvm.make_home(log)
         if log == jvm.QUIET:
             jvm.launch({**chosen, "spark.master": master, "spark.app.name": name})
-    spark = builder.getOrCreate()
-    if remote is None and log == jvm.QUIET:
-        jvm.keep_quiet(spark)
-    elif remote is None:
-        spark.sparkContext.setLogLevel(log.upper())
+    try:
+        spark = builder.getOrCreate()
+        if remote is None and log == jvm.QUIET:
+            jvm.keep_quiet(spark)
+        elif remote is None:
+            spark.sparkContext.setLogLevel(log.upper())
+    except Exception as error:
+        raise masters.unanswered(master, error) or error from None
     register(spark)
     return spark
 
@@ -115,7 +121,7 @@ def _told(error: str) -> str:
     first, *rest = error.strip().splitlines()
     if not first.endswith(TRACEBACK):
         return first
-    raised = [line for line in rest if line and not line[0].isspace()]
+    raised = [line for line in rest if line and not line[0].isspace() and not line.endswith(BEFORE)]
     ours = [line.partition(": ")[2] for line in raised if line.startswith(OURS)]
     return (ours or raised[:1] or [first])[-1]
 

@@ -50,6 +50,11 @@ def _timed() -> Column:
     return (F.col("outcome") == "answered") & F.col("latency_us").isNotNull()
 
 
+def _not_negative(micros: str) -> Column:
+    """A clock that is set back while a request is under way makes no time that is less than none."""
+    return F.when(F.col(micros) < 0, 0).otherwise(F.col(micros))
+
+
 def _middle(bucket: Column) -> Column:
     """The duration that stands for a bucket."""
     return F.pow(F.lit(WIDTH), bucket + 0.5)
@@ -68,7 +73,7 @@ def histogram(requests: DataFrame, seconds: int = MINUTE) -> DataFrame:
         .groupBy("service", "minute", "outcome", "bucket")
         .agg(
             F.count("*").alias("count"),
-            F.sum("latency_us").alias("busy_us"),
+            F.sum(_not_negative("latency_us")).alias("busy_us"),
             F.sum("waited_us").alias("waited_us"),
         )
     )

@@ -16,6 +16,8 @@ that have their marker, see all tables move together.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
@@ -178,7 +180,7 @@ class Tables:
 
     def place_of(self, run: Run) -> str:
         """The directory of a run."""
-        return f"{self.root}/{COMPACTED}/{run.table}/generation={run.number}"
+        return f"{self.root}/{_below(run)}"
 
     def generation(self) -> Generation | None:
         """The latest compaction."""
@@ -195,7 +197,9 @@ class Tables:
         """Say that a compaction counts."""
         runs = [run._asdict() for run in generation.runs]
         row = {"upto": generation.upto, "runs": runs}
-        self._note(GENERATIONS, "generation", generation.number, row)
+        self._note(
+            GENERATIONS, "generation", generation.number, row, list(map(_below, generation.runs))
+        )
 
     def state(self, name: str, markers: list[Marker]) -> DataFrame:
         """The events that wait for a later batch."""
@@ -237,7 +241,9 @@ class Tables:
         return Path(place.toUri().getPath()).absolute() if system.getScheme() == "file" else None
 
     def replace(self, frame: DataFrame, name: str) -> None:
-        """A table that a job derives from others, anew."""
+        """A table that a job derives from others, anew; PermissionError, before the work, where none can be written."""
+        if self.local is not None and not os.access(self.local, os.W_OK):
+            raise PermissionError(errno.EACCES, "tables cannot be written here", self.root)
         frame.write.format(self.format).mode("overwrite").save(f"{self.root}/{name}")
 
     def derived(self, name: str) -> DataFrame:
@@ -250,7 +256,9 @@ class Tables:
     def complete(self, marker: Marker) -> None:
         """Say that a batch counts."""
         row = {"events": marker.events, "states": list(marker.states)}
-        self._note(MARKERS, "batch", marker.batch, row)
+        tables = ["events", *TABLES, *(f"{STATE}/{name}" for name in TABLES)]
+        places = [f"{table}/batch={marker.batch}" for table in tables]
+        self._note(MARKERS, "batch", marker.batch, row, places)
 
     def _notes(self, place: str, key: str) -> list[Mapping[str, Any]]:
         """The rows that `_note` left, each with its number."""
@@ -260,11 +268,17 @@ class Tables:
         found = self._load(f"{self.root}/{place}", columns)
         return [] if found is None else [row.asDict() for row in found.collect()]
 
-    def _note(self, place: str, key: str, number: int, row: Mapping[str, Any]) -> None:
-        """One row under a number of its own; where Spark must do it that is a job."""
+    def _note(
+        self, place: str, key: str, number: int, row: Mapping[str, Any], means: Sequence[str]
+    ) -> None:
+        """One row under a number of its own, with what is in the directories it means; where Spark must do it that is a job."""
         schema = _NOTES[place]
-        if self.local is not None:
-            files.note(self.local / place, key, number, row, schema)
+        root = self.local
+        if root is not None:
+            found = [
+                f"{each}/{path.name}" for each in means for path in files.parquet_files(root / each)
+            ]
+            files.note(root / place, key, number, row, schema, found)
             return
         frame = self.spark.createDataFrame([tuple(row.values())], from_arrow_schema(schema))
         path = f"{self.root}/{place}/{key}={number}"
@@ -298,6 +312,10 @@ class Moment(Tables):
 
     def markers(self) -> list[Marker]:
         return list(self._markers)
+
+
+def _below(run: Run) -> str:
+    return f"{COMPACTED}/{run.table}/generation={run.number}"
 
 
 def literal(path: str) -> str:
