@@ -134,8 +134,7 @@ class Matcher(OwingRole):
     def wake(self, key: Hashable, now: float) -> None:
         if isinstance(key, bytes):
             self._now = now
-            if not self._must_wait(key):
-                self.owed.retry(key)
+            self.owed.retry(key)
         elif key == ACKS:
             self.intake.wake(now)
         elif key == SURVEYS:
@@ -266,10 +265,10 @@ class Matcher(OwingRole):
             share.abort_syncs(broken)
             share.excuse(unreachable)
 
-    def _must_wait(self, connector: bytes) -> bool:
-        """A matcher that is gone owes this connector something older: it goes first."""
+    def _must_wait(self, connector: bytes, era: int) -> bool:
+        """Another matcher owes this connector something older: it goes first."""
         reachable = self.owed.reaches(connector)
-        waits = self.neighbours.precedence.must_wait(connector, self._now, reachable)
+        waits = self.neighbours.precedence.must_wait(connector, self._now, reachable, era)
         if waits:
             self.port.later(self._now + RETRY, connector)
         return waits

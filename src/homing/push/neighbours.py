@@ -158,12 +158,18 @@ class Neighbours:
             raise Malformed("a matcher tells of itself only")
         moved = self.ring.learn(told)
         neighbour = self._others[name]
-        neighbour.late = set(node_ids(told.late))
+        late = node_ids(told.late)
+        neighbour.late = set(late)
+        raised = bool(told.eras) and self._matcher.owed.eras.heard(told.eras[0], now - RUMOUR)
         if now - self._matcher.intake.come_to < RUMOUR:
             self._let_go(name, neighbour.late, now)
         neighbour.load = told.load
         neighbour.publishers = told.rpc_address.decode("utf-8", "replace")
-        self.precedence.heard(name, neighbour.late, told.waits)
+        self.precedence.heard(
+            name, neighbour.late, told.waits, dict(zip(late, told.eras[1:], strict=False))
+        )
+        for connector in neighbour.late if raised else ():
+            self._matcher.stall(connector, now)
         holds = {(plan, tile) for plan, tiles in told.holdings.items() for tile in tiles}
         self._hear(name, holds, neighbour.holds)
         if told.plan:
@@ -191,8 +197,11 @@ class Neighbours:
 
     def come_to(self, now: float) -> None:
         """A publisher has come: what another matcher owes may be its, and older than what it brings."""
+        self._matcher.owed.eras.begin(now)
         for name, neighbour in self._others.items():
             self._let_go(name, neighbour.late, now)
+        for connector in self.precedence.connectors:
+            self._matcher.stall(connector, now)
 
     def _let_go(self, name: str, late: set[bytes], now: float) -> None:
         fresh = self.precedence.let_go(name, late)
@@ -249,7 +258,7 @@ class Neighbours:
 
     def _status(self, *, plan: bool) -> bytes:
         table = self._matcher.table
-        newest = table.newest.plan
+        newest, owed = table.newest.plan, self._matcher.owed
         name = self._me.encode()
         return status.Status(
             name,
@@ -259,9 +268,10 @@ class Neighbours:
             holdings={share.name: sorted(share.held) for share in table.shares},
             plan=dump_plan(newest) if plan and newest != EVERYWHERE else b"",
             connectors=b"".join(table.connectors),
-            late=b"".join(self._matcher.owed.late),
+            late=b"".join(owed.late),
             load=round(self._matcher.intake.balance.load),
             waits=self.precedence.waits(),
+            eras=[owed.eras.newest, *owed.lowest] if owed.late else [],
         ).encode()
 
 
