@@ -8,6 +8,7 @@ from itertools import cycle
 import msgspec
 
 from homing.errors import HomingError
+from homing.journal.events import PublicationMatched
 from homing.ports import Port
 from homing.push.connector import Connector
 from homing.push.dispatcher import Dispatcher
@@ -302,5 +303,7 @@ class Fabric:
         if self.sim.seed % 2 == 0:
             return host.recovered
         half = len(host.recovered) // 2
+        if half and isinstance(host.recovered[half], PublicationMatched):
+            half -= 1  # a matcher tells both in one go: no checkpoint falls between them
         before = make(host, RecordingPort(), host.recovered[:half])
         return [*before.checkpoint(), *host.recovered[half:]]

@@ -208,6 +208,16 @@ class Handover:
         outbox.stalled = True
         return True
 
+    def hold(self, connector: bytes) -> bool:
+        """What comes next waits; what was sent need not go again. False if it waits already."""
+        outbox = self._outboxes.get(connector)
+        if outbox is None or outbox.stalled:
+            return False
+        newest = outbox.newest
+        outbox.stalled = True
+        outbox.gone = newest.era.place if newest is not None and newest.era is not None else -1
+        return True
+
     def retry(self, connector: bytes) -> None:
         """Send what one connector has not taken over and may have, by the best way there is now."""
         outbox = self._outboxes.get(connector)

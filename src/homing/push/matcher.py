@@ -273,6 +273,11 @@ class Matcher(OwingRole):
             self.port.later(self._now + RETRY, connector)
         return waits
 
+    def hold(self, connector: bytes, now: float) -> None:
+        """What we take from now on may have to wait for another matcher."""
+        if self.owed.hold(connector):
+            self.port.later(now + RETRY, connector)
+
     def _caught_up(self) -> None:
         self.neighbours.announce()
 

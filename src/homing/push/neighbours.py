@@ -161,14 +161,14 @@ class Neighbours:
         late = node_ids(told.late)
         neighbour.late = set(late)
         raised = bool(told.eras) and self._matcher.owed.eras.heard(told.eras[0], now - RUMOUR)
-        if now - self._matcher.intake.come_to < RUMOUR:
-            self._let_go(name, neighbour.late, now)
+        rumour = now - self._matcher.intake.come_to < RUMOUR
+        fresh = self._let_go(name, neighbour.late) if rumour else ()
         neighbour.load = told.load
         neighbour.publishers = told.rpc_address.decode("utf-8", "replace")
         self.precedence.heard(
             name, neighbour.late, told.waits, dict(zip(late, told.eras[1:], strict=False))
         )
-        for connector in neighbour.late if raised else ():
+        for connector in neighbour.late if raised else fresh:
             self._matcher.stall(connector, now)
         holds = {(plan, tile) for plan, tiles in told.holdings.items() for tile in tiles}
         self._hear(name, holds, neighbour.holds)
@@ -199,16 +199,15 @@ class Neighbours:
         """A publisher has come: what another matcher owes may be its, and older than what it brings."""
         self._matcher.owed.eras.begin(now)
         for name, neighbour in self._others.items():
-            self._let_go(name, neighbour.late, now)
-        for connector in self.precedence.connectors:
-            self._matcher.stall(connector, now)
+            self._let_go(name, neighbour.late)
+        for connector, _ in self.precedence.waits():
+            self._matcher.hold(connector, now)
 
-    def _let_go(self, name: str, late: set[bytes], now: float) -> None:
+    def _let_go(self, name: str, late: set[bytes]) -> list[bytes]:
         fresh = self.precedence.let_go(name, late)
-        for connector in fresh:
-            self._matcher.stall(connector, now)
         if fresh:
             self.announce()  # for whom we wait
+        return fresh
 
     # Our part
 

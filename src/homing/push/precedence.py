@@ -120,11 +120,6 @@ class Precedence:
                 ahead[name] = now + GRACE
         return [name for name in earlier if ahead[name] != OVER]
 
-    @property
-    def connectors(self) -> set[bytes]:
-        """Where somebody may have to be waited for."""
-        return {*self._first, *self._ahead}
-
     def waits(self) -> list[Wait]:
         """What the others are told."""
         pairs = {(connector, name) for connector, first in self._first.items() for name in first}

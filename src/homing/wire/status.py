@@ -149,7 +149,7 @@ def _load(data: bytes) -> int:
 
 def _eras(data: bytes, late: bytes) -> list[int]:
     if data and len(data) != _COUNT.size * (1 + len(late) // NODE_ID_BYTES):
-        raise Malformed("eras are those of the late connectors, after the newest")
+        raise Malformed(f"eras: {_COUNT.size} bytes for the newest and for each late connector")
     return [number for (number,) in _COUNT.iter_unpack(data)]
 
 
