@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from homing.testing import Crash, FaultPlan, explore, seeds
+from homing.testing import Crash, Disconnect, FaultPlan, explore, seeds
 from tests.sim.push_fabric import Fabric, SimPublisher, SimSubscriber
 
 ALL = b'{"n":{"use":2,"low":0}}'
@@ -63,9 +63,21 @@ def away(seed: int) -> FaultPlan:
     )
 
 
+def broken(seed: int) -> FaultPlan:
+    """And the matchers lose each other for a moment, again and again."""
+    random = Random(f"broken/{seed}")
+    breaks = [at + random.uniform(0, 6) for at in (4.5, 15.0) for _ in range(3)]
+    lost = [Disconnect(at=at, left="matcher-0", right="matcher-1") for at in breaks]
+    return FaultPlan((*away(seed).faults, *lost))
+
+
 def test_order_is_kept_when_publishers_change_in_both_directions() -> None:
-    assert explore(two_matchers, seeds(ci=20, nightly=400), away) > 0
+    assert explore(two_matchers, seeds(ci=10, nightly=400), away) > 0
 
 
 def test_order_is_kept_among_three_matchers() -> None:
-    assert explore(three_matchers, seeds(ci=20, nightly=400), away) > 0
+    assert explore(three_matchers, seeds(ci=10, nightly=400), away) > 0
+
+
+def test_order_is_kept_when_the_matchers_lose_each_other_for_a_moment() -> None:
+    assert explore(two_matchers, seeds(ci=10, nightly=400), broken) > 0

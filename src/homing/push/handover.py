@@ -378,7 +378,5 @@ def _send(link: Link, publication: Publish, lists: list[bytes], most: int) -> No
 
 def _again(connector: bytes, parcel: Parcel, first: bool) -> bytes:
     listed = places(parcel.clients, connector)
-    push = relay.Push(
-        parcel.message_id, parcel.payload, listed, parcel.attributes, first=first
-    )
+    push = relay.Push(parcel.message_id, parcel.payload, listed, parcel.attributes, first=first)
     return push.encode()

@@ -91,7 +91,10 @@ class Precedence:
         eras = self._eras.get(connector, {})
         if era is not None:
             eras = {**eras, self._me: era}
-        waiting = {*self._lost(connector, now, eras), *self._living(connector, now, reachable, eras)}
+        waiting = {
+            *self._lost(connector, now, eras),
+            *self._living(connector, now, reachable, eras),
+        }
         if not waiting:
             return False
         beyond = self._beyond(connector, waiting, eras)
@@ -127,9 +130,7 @@ class Precedence:
             pairs.update((connector, name) for name, until in ahead.items() if until != OVER)
         return sorted(pairs)
 
-    def _beyond(
-        self, connector: bytes, names: Iterable[str], eras: Mapping[str, int]
-    ) -> set[str]:
+    def _beyond(self, connector: bytes, names: Iterable[str], eras: Mapping[str, int]) -> set[str]:
         """These matchers, and all that they wait for, as they say: directly or because those wait."""
         found = set(names)
         open_ends = list(found)
