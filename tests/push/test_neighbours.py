@@ -283,6 +283,59 @@ def test_others_hear_of_an_era_before_anything_of_it_is_acknowledged_and_when_it
     assert [one.eras for one in told] == [[5, 5]]
 
 
+def an_earlier_life() -> list[object]:
+    """What a matcher wrote that owed something, and was come to while another was late."""
+    desk = Others(B)
+    desk.send(1)
+    desk.wake(1.0)
+    desk.say(desk.links[B], B, {}, late=C1, eras=[1, 1])
+    desk.publisher = desk.come()
+    desk.send(2)
+    return [*desk.port.events]
+
+
+def eras_told(link: RecordingLink) -> list[list[int]]:
+    told = Assembler(1).receive(b"".join(link.take()), 0.0)
+    return [status.decode(one).eras for one in told if one.command == packet.STATUS]
+
+
+def test_a_matcher_that_is_started_again_knows_what_it_took_when() -> None:
+    events = an_earlier_life()
+    checkpoint: list[object] = [*Desk(events, ready=False).matcher.checkpoint()]
+    for recovered in (events, checkpoint):
+        desk = Desk(recovered, ready=False)
+        desk.hello(C1, C2)
+        link = RecordingLink("status", B)
+        [push] = [one for one in desk.relayed() if isinstance(one, relay.Push)]
+        assert push.message_id == message_id(1), "the other is not heard of yet, and may go first"
+        desk.matcher.opened(link, 0.0)
+        desk.matcher.receive(link, relay.Hello(B, b"matcher").encode(), 0.0)
+        assert eras_told(link)[-1] == [2, 0]
+        name, hashes = B.hex().encode(), vnode_hashes(B.hex().encode())
+        told = status.Status(name, vnodes=hashes, late=C1, eras=[1, 1])
+        desk.matcher.receive(link, told.encode(), 0.0)
+        desk.matcher.wake(C1, 0.5)
+        assert [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)] == [
+            message_id(1)
+        ]
+        desk.matcher.receive(link, status.Status(name, vnodes=hashes).encode(), 0.5)
+        desk.matcher.wake(C1, 0.75)
+        [push] = [one for one in desk.relayed() if isinstance(one, relay.Push)]
+        assert push.message_id == message_id(2)
+
+
+def test_others_that_an_earlier_life_knew_are_not_waited_for_for_long() -> None:
+    desk = Desk(an_earlier_life(), ready=False)
+    desk.hello(C1, C2)
+    assert [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)] == [
+        message_id(1)
+    ]
+    desk.matcher.wake(C1, RUMOUR)
+    assert [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)] == [
+        message_id(2)
+    ]
+
+
 def test_news_of_who_is_late_may_come_after_the_publisher() -> None:
     desk = Others(B)
     desk.send(1)

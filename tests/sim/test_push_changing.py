@@ -71,12 +71,33 @@ def broken(seed: int) -> FaultPlan:
     return FaultPlan((*away(seed).faults, *lost))
 
 
+def deaths(seed: int) -> FaultPlan:
+    """And a matcher dies, and is back with all that it owed.
+
+    Rarely (0087) news reach a matcher after the publisher, and it dies then: so not as many seeds.
+    """
+    random = Random(f"deaths/{seed}")
+    crashes = [
+        Crash(
+            at=at + random.uniform(1.5, 5),
+            node=f"matcher-{random.randrange(2)}",
+            down=random.uniform(0, 5),
+        )
+        for at in (4.5, 15.0)
+    ]
+    return FaultPlan((*away(seed).faults, *crashes))
+
+
 def test_order_is_kept_when_publishers_change_in_both_directions() -> None:
     assert explore(two_matchers, seeds(ci=10, nightly=400), away) > 0
 
 
 def test_order_is_kept_among_three_matchers() -> None:
     assert explore(three_matchers, seeds(ci=10, nightly=400), away) > 0
+
+
+def test_order_is_kept_when_a_matcher_dies_besides() -> None:
+    assert explore(two_matchers, seeds(ci=10, nightly=90), deaths) > 0
 
 
 def test_order_is_kept_when_the_matchers_lose_each_other_for_a_moment() -> None:

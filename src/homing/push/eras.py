@@ -12,6 +12,7 @@ have told ourselves, since others may have begun theirs behind it.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 
@@ -41,6 +42,11 @@ class Eras:
         before = self.current
         self.current = Era(max(before.number, self._heard + 1), before.place + 1, now)
         self._recent.append(self.current)
+
+    def resume(self, number: int) -> None:
+        """An earlier life took what comes next in an era with this number."""
+        if number > self.current.number:
+            self.current = Era(number, self.current.place + 1, -math.inf)
 
     def tell(self, era: Era) -> bool:
         """Something of it is acknowledged and owed: whether others must hear of its number first."""

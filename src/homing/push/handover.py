@@ -235,6 +235,11 @@ class Handover:
                 entry[1].append(places(one.clients, connector))
         return [(found[i][0], b"".join(found[i][1])) for i in self._owed if i in found]
 
+    def numbers(self) -> dict[bytes, int]:
+        """The eras of the publications owed."""
+        parcels = [one for outbox in self._outboxes.values() for one in outbox]
+        return {one.message_id: one.era.number for one in parcels if one.era is not None}
+
     # Dispatchers
 
     def joined(self, link: Link, connectors: bytes) -> None:

@@ -11,6 +11,8 @@ and where publishers find them (homing.push.balance).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from homing.errors import Malformed, SubscriptionError
@@ -61,6 +63,8 @@ class Neighbours:
         self._address = address.encode()
         self._others: dict[str, Neighbour] = {}
         self._told: dict[tuple[bytes, Tile], set[str]] = {}
+        self.awaited: set[str] = set()  # matchers an earlier life knew, not heard of yet
+        self._patience = math.inf  # until then
         self.ring = Ring([self._me])
         self.precedence = Precedence(self._me)
         self._begun = False
@@ -161,7 +165,10 @@ class Neighbours:
         late = node_ids(told.late)
         neighbour.late = set(late)
         raised = bool(told.eras) and self._matcher.owed.eras.heard(told.eras[0], now - RUMOUR)
-        rumour = now - self._matcher.intake.come_to < RUMOUR
+        if raised:
+            self._matcher.tell_standing(now)
+        rumour = now - self._matcher.intake.come_to < RUMOUR or name in self.awaited
+        self.awaited.discard(name)
         fresh = self._let_go(name, neighbour.late) if rumour else ()
         neighbour.load = told.load
         neighbour.publishers = told.rpc_address.decode("utf-8", "replace")
@@ -197,11 +204,27 @@ class Neighbours:
 
     def come_to(self, now: float) -> None:
         """A publisher has come: what another matcher owes may be its, and older than what it brings."""
-        self._matcher.owed.eras.begin(now)
+        eras = self._matcher.owed.eras
+        before = eras.current.number
+        eras.begin(now)
+        if eras.current.number > before:
+            self._matcher.tell_standing(now)
         for name, neighbour in self._others.items():
             self._let_go(name, neighbour.late)
         for connector, _ in self.precedence.waits():
             self._matcher.hold(connector, now)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """An earlier life knew these matchers, and owed something: what they owe may be older."""
+        self.awaited = {name for name in names if name != self._me}
+
+    def awaits(self, now: float) -> bool:
+        """Whether one of them may still tell that it goes first."""
+        if self.awaited:
+            self._patience = min(self._patience, now + RUMOUR)
+            if now >= self._patience:
+                self.awaited.clear()
+        return bool(self.awaited)
 
     def _let_go(self, name: str, late: set[bytes]) -> list[bytes]:
         fresh = self.precedence.let_go(name, late)
