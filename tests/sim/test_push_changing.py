@@ -74,7 +74,7 @@ def broken(seed: int) -> FaultPlan:
 def deaths(seed: int) -> FaultPlan:
     """And a matcher dies, and is back with all that it owed.
 
-    Rarely (0087) news reach a matcher after the publisher, and it dies then: so not as many seeds.
+    Not closed altogether (0087): so not as many seeds.
     """
     random = Random(f"deaths/{seed}")
     crashes = [
