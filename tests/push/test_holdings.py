@@ -243,7 +243,7 @@ def test_a_restart_trusts_its_journal_for_what_it_held_and_no_more() -> None:
     table.settle(informed=True)
     table.know([C1])
     sync(table, C1, (1, LOW))
-    standing = read_standing(table.standing(Ring(NODES)))
+    standing = read_standing(table.standing(Ring(NODES).names))
     assert standing is not None
     again = Holdings(NODES[0], Oracle)
     again.restore(standing, list(table))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from homing.push.neighbours import PLACE, RUMOUR
 from homing.push.placement import Cut, Plan, Tree, dump_plan, name_of
 from homing.push.precedence import GRACE
@@ -47,10 +49,21 @@ class Others(Desk):
         node: bytes,
         held: dict[bytes, list[inquiry.Tile]],
         late: bytes = b"",
+        eras: Sequence[int] = (),
     ) -> None:
-        name = node.hex().encode()
-        told = status.Status(name, vnodes=vnode_hashes(name), holdings=held, late=late)
+        name, hashes = node.hex().encode(), vnode_hashes(node.hex().encode())
+        told = status.Status(name, vnodes=hashes, holdings=held, late=late, eras=list(eras))
         self.matcher.receive(link, told.encode(), 0.0)
+
+    def come(self) -> RecordingLink:
+        """Another publisher, or the same one again."""
+        link = RecordingLink("publishers", b"p2")
+        self.matcher.opened(link, 0.0)
+        return link
+
+    def wake(self, now: float) -> None:
+        for key in self.port.due(now):
+            self.matcher.wake(key, now)
 
     def heard(self, node: bytes) -> list[Message]:
         return Assembler(1).receive(b"".join(self.links[node].take()), 0.0)
@@ -226,6 +239,101 @@ def test_a_matcher_that_lives_and_is_late_goes_first_when_a_publisher_comes() ->
     desk.say(desk.links[B], B, {})
     desk.matcher.wake(C1, 1.0)
     assert [identity for identity, _ in desk.matched()] == [message_id(1)]
+
+
+def test_what_was_taken_before_the_publisher_came_does_not_wait() -> None:
+    """It went to the other matcher and back: what it left here goes first, then what it left there."""
+    desk = Others(B)
+    desk.send(1)
+    desk.matched()
+    desk.wake(1.0)  # acknowledged
+    desk.say(desk.links[B], B, {}, late=C1, eras=[1, 1])
+    desk.publisher = desk.come()
+    desk.send(2)
+    desk.matcher.receive(desk.dispatcher, relay.Nak(message_id(1), "no-service", C1).encode(), 1.0)
+    assert desk.matched() == []
+    desk.matcher.wake(C1, 2.0)
+    [first] = [one for one in desk.relayed() if isinstance(one, relay.Push)]
+    assert first.message_id == message_id(1)
+    desk.wake(2.25)  # acknowledged too
+    assert desk.matched() == [], "sent already, or not yet"
+    desk.take_over(first)
+    desk.say(desk.links[B], B, {}, late=C1, eras=[3, 3])
+    desk.matcher.wake(C1, 2.5)
+    assert [identity for identity, _ in desk.matched()] == [message_id(2)]
+
+
+def test_others_hear_of_an_era_before_anything_of_it_is_acknowledged_and_when_it_is_handed_over() -> (
+    None
+):
+    desk = Others(B)
+    desk.send(1)
+    desk.sync_journal()
+    [first] = [one for one in desk.relayed() if isinstance(one, relay.Push)]
+    desk.wake(1.0)
+    desk.say(desk.links[B], B, {}, late=C2, eras=[4, 4])
+    desk.publisher = desk.come()
+    desk.send(2)
+    desk.sync_journal()
+    desk.wake(2.5)
+    told = [status.decode(one) for one in desk.heard(B) if one.command == packet.STATUS]
+    assert [one.eras for one in told if one.late] == [[0, 0], [0, 0], [5, 0]]
+    desk.take_over(first)
+    told = [status.decode(one) for one in desk.heard(B) if one.command == packet.STATUS]
+    assert [one.eras for one in told] == [[5, 5]]
+
+
+def an_earlier_life() -> list[object]:
+    """What a matcher wrote that owed something, and was come to while another was late."""
+    desk = Others(B)
+    desk.send(1)
+    desk.wake(1.0)
+    desk.say(desk.links[B], B, {}, late=C1, eras=[1, 1])
+    desk.publisher = desk.come()
+    desk.send(2)
+    return [*desk.port.events]
+
+
+def eras_told(link: RecordingLink) -> list[list[int]]:
+    told = Assembler(1).receive(b"".join(link.take()), 0.0)
+    return [status.decode(one).eras for one in told if one.command == packet.STATUS]
+
+
+def test_a_matcher_that_is_started_again_knows_what_it_took_when() -> None:
+    events = an_earlier_life()
+    checkpoint: list[object] = [*Desk(events, ready=False).matcher.checkpoint()]
+    for recovered in (events, checkpoint):
+        desk = Desk(recovered, ready=False)
+        desk.hello(C1, C2)
+        link = RecordingLink("status", B)
+        [push] = [one for one in desk.relayed() if isinstance(one, relay.Push)]
+        assert push.message_id == message_id(1), "the other is not heard of yet, and may go first"
+        desk.matcher.opened(link, 0.0)
+        desk.matcher.receive(link, relay.Hello(B, b"matcher").encode(), 0.0)
+        assert eras_told(link)[-1] == [2, 0]
+        name, hashes = B.hex().encode(), vnode_hashes(B.hex().encode())
+        told = status.Status(name, vnodes=hashes, late=C1, eras=[1, 1])
+        desk.matcher.receive(link, told.encode(), 0.0)
+        desk.matcher.wake(C1, 0.5)
+        assert [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)] == [
+            message_id(1)
+        ]
+        desk.matcher.receive(link, status.Status(name, vnodes=hashes).encode(), 0.5)
+        desk.matcher.wake(C1, 0.75)
+        [push] = [one for one in desk.relayed() if isinstance(one, relay.Push)]
+        assert push.message_id == message_id(2)
+
+
+def test_others_that_an_earlier_life_knew_are_not_waited_for_for_long() -> None:
+    desk = Desk(an_earlier_life(), ready=False)
+    desk.hello(C1, C2)
+    assert [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)] == [
+        message_id(1)
+    ]
+    desk.matcher.wake(C1, RUMOUR)
+    assert [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)] == [
+        message_id(2)
+    ]
 
 
 def test_news_of_who_is_late_may_come_after_the_publisher() -> None:

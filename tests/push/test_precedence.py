@@ -82,6 +82,57 @@ def test_whoever_waits_for_whom_all_get_their_turn_one_after_the_other(
         late -= free
 
 
+def test_of_two_that_wait_for_each_other_the_one_with_the_older_era_goes() -> None:
+    a, b = Precedence("a"), Precedence("b")
+    a.let_go("b", {C1})
+    b.let_go("a", {C1})
+    a.heard("b", {C1}, b.waits(), {C1: 4})
+    b.heard("a", {C1}, a.waits(), {C1: 5})
+    assert a.must_wait(C1, 1.0, era=5), "though it is the first by name"
+    assert not a.must_wait(C1, 1.0, era=4), "took at the same time"
+    assert not b.must_wait(C1, 1.0, era=4)
+    a.heard("b", {C1}, b.waits(), {C1: 6})
+    assert not a.must_wait(C1, 1.0, era=5)
+    b.heard("a", set(), a.waits())
+    assert not b.must_wait(C1, 1.0, era=6)
+
+
+def test_one_that_is_lost_goes_before_what_is_of_a_later_era() -> None:
+    ours = Precedence("a")
+    ours.heard("b", {C1}, [], {C1: 4})
+    ours.lost("b", [C1], 0.0)
+    assert ours.must_wait(C1, 1.0, era=5)
+    assert not ours.must_wait(C1, 1.0, era=4)
+    assert not ours.must_wait(C1, GRACE, era=5)
+
+
+SPELLS = st.dictionaries(
+    st.sampled_from(NAMES), st.lists(st.integers(0, 9), min_size=1).map(sorted), min_size=2
+)
+
+
+@given(SPELLS)
+def test_whatever_was_taken_when_it_goes_in_the_order_of_eras(spells: dict[str, list[int]]) -> None:
+    """Everybody waits for everybody; whoever may go hands over one thing, and tells what it owes then."""
+    all_of_them = {name: Precedence(name) for name in spells}
+    gone = []
+    for name, ours in all_of_them.items():
+        ours_not = spells.keys() - {name}
+        assert [ours.let_go(other, {C1}) for other in ours_not] == [[C1]] * len(ours_not)
+    expected = sorted(era for eras in spells.values() for era in eras)
+    while any(spells.values()):
+        for name, ours in all_of_them.items():
+            for other, eras in spells.items():
+                if other != name:
+                    told = {C1: eras[0]} if eras else {}
+                    ours.heard(other, set(told), all_of_them[other].waits(), told)
+        owing = [name for name, eras in spells.items() if eras]
+        free = [n for n in owing if not all_of_them[n].must_wait(C1, 1.0, era=spells[n][0])]
+        assert free, f"all of {owing} wait"
+        gone += [spells[name].pop(0) for name in free]
+    assert gone == expected
+
+
 def test_only_so_many_are_waited_for() -> None:
     ours = Precedence("a")
     connectors = [number.to_bytes(8, "big") for number in range(precedence.MAX_WAITS + 1)]

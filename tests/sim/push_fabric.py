@@ -8,6 +8,7 @@ from itertools import cycle
 import msgspec
 
 from homing.errors import HomingError
+from homing.journal.events import PublicationMatched
 from homing.ports import Port
 from homing.push.connector import Connector
 from homing.push.dispatcher import Dispatcher
@@ -64,6 +65,34 @@ class SimPublisher(Publishing):
     @property
     def accepted(self) -> list[int]:
         return sorted(n for n, result in self.results.items() if isinstance(result, int))
+
+
+class SimChanger(SimPublisher):
+    """A publisher that goes from one matcher to the next, a second or more at each, until then."""
+
+    def __init__(
+        self,
+        host: SimHost,
+        matchers: list[str],
+        count: int,
+        every: float,
+        first: int,
+        until: float,
+    ) -> None:
+        super().__init__(host, matchers, count, every, first)
+        self._until = until
+        host.later(host.now + 3.0, "change")
+
+    def wake(self, key: Hashable, now: float) -> None:
+        if key != "change":
+            super().wake(key, now)
+        elif now < self._until:
+            if self._link is not None:
+                link = self._link
+                link.close("on to the next")
+                self.closed(link, now)
+                self._next(now)
+            self.host.later(now + self.host.random.uniform(0.5, 4.0), "change")
 
 
 class SimSubscriber(Subscribing):
@@ -190,6 +219,11 @@ class Fabric:
         endpoints = [f"{matcher}:7001" for matcher in self.matchers]
         self.sim.node(name, lambda host: SimPublisher(host, endpoints, count, every, first))
 
+    def changer(self, name: str, count: int, every: float, first: int, until: float) -> None:
+        """A publisher that stays at no matcher, until then."""
+        ends = [f"{matcher}:7001" for matcher in self.matchers]
+        self.sim.node(name, lambda host: SimChanger(host, ends, count, every, first, until))
+
     def subscriber(self, number: int, connector: int, fields: bytes, durable: bool) -> str:
         return self.wanderer(number, [self.connectors[connector]], fields, durable)
 
@@ -269,5 +303,7 @@ class Fabric:
         if self.sim.seed % 2 == 0:
             return host.recovered
         half = len(host.recovered) // 2
+        if half and isinstance(host.recovered[half], PublicationMatched):
+            half -= 1  # a matcher tells both in one go: no checkpoint falls between them
         before = make(host, RecordingPort(), host.recovered[:half])
         return [*before.checkpoint(), *host.recovered[half:]]

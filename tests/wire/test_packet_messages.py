@@ -87,7 +87,18 @@ def test_a_less_busy_matcher_as_recorded() -> None:
     assert publish.from_publisher(first) == publish.Hello()  # it means nothing the other way
 
 
-@pytest.mark.parametrize("item", [status.LOAD, status.WAITS])
+def test_eras_follow_the_late_connectors_and_may_be_missing() -> None:
+    late = b"conn0001" + b"conn0002"
+    told = status.Status(b"m-1", late=late, eras=[7, 3, 0])
+    older = status.Status(b"m-1", late=late)
+    assert [status.decode(one) for one in messages(told.encode())] == [told]
+    assert [status.decode(one) for one in messages(older.encode())] == [older]
+    [few] = messages(status.Status(b"m-1", late=late, eras=[7, 3]).encode())
+    with pytest.raises(Malformed, match="bytes"):
+        status.decode(few)
+
+
+@pytest.mark.parametrize("item", [status.LOAD, status.WAITS, status.ERAS])
 def test_a_load_or_wait_of_another_length_is_malformed(item: int) -> None:
     [message] = messages(packet.encode(packet.STATUS, [(item, b"12")], key=(1, b"m-1")))
     with pytest.raises(Malformed, match="bytes"):

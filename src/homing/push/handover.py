@@ -18,6 +18,7 @@ from homing.errors import Malformed
 from homing.ids import ID_BYTES, NODE_ID_BYTES
 from homing.journal.events import Dropped
 from homing.ports import Link
+from homing.push.eras import Era, Eras
 from homing.push.links import PacketRole
 from homing.push.outbox import Outbox, Parcel
 from homing.push.places import PLACE_BYTES, places
@@ -43,17 +44,19 @@ class Handover:
     def __init__(
         self,
         done: Callable[[bytes], None],
-        must_wait: Callable[[bytes], bool] = lambda connector: False,
+        must_wait: Callable[[bytes, int], bool] = lambda connector, era: False,
         caught_up: Callable[[], None] = lambda: None,
     ) -> None:
         """`done(message_id)`: every connector concerned has taken it over.
 
-        `must_wait(connector)`: another matcher goes first; `retry` comes when it has.
-        `caught_up()`: a connector is no longer in `late`.
+        `must_wait(connector, era)`: another matcher goes before what we took in that era; `retry` comes
+        when it has gone.
+        `caught_up()`: a connector is no longer in `late`, or owed nothing any more of an era.
         """
         self._done = done
         self._must_wait = must_wait
         self._caught_up = caught_up
+        self.eras = Eras()
         # Connector -> the newest publication it is owed that its publisher believes delivered.
         self.late: dict[bytes, bytes] = {}
         self._owed: dict[bytes, int] = {}  # publication -> parcels not taken over
@@ -91,7 +94,7 @@ class Handover:
             outbox = self._outbox(connector)
             for at in range(0, len(ids), room * ID_BYTES):
                 part = ids[at : at + room * ID_BYTES]
-                outbox.add(_parcel(publication, part))
+                outbox.add(_parcel(publication, part, self.eras.current))
                 owed += 1
                 if outbox.link is not None and not outbox.stalled:
                     leaving.setdefault(outbox.link, []).append(places(part, connector))
@@ -105,7 +108,7 @@ class Handover:
     def _owe_one(self, publication: Publish, connector: bytes, ids: bytes, listed: bytes) -> None:
         """What most publications need: one connector, one message."""
         outbox = self._outbox(connector)
-        outbox.add(_parcel(publication, ids))
+        outbox.add(_parcel(publication, ids, self.eras.current))
         identity = publication.message_id
         self._owed[identity] = 1
         if outbox.link is not None and not outbox.stalled:
@@ -115,6 +118,7 @@ class Handover:
     def acked(self, message_id: bytes, clients: bytes, connector: bytes) -> None:
         """A connector has taken a parcel over."""
         outbox = self._outboxes.get(connector)
+        lowest = outbox.lowest if outbox is not None and connector in self.late else None
         if outbox is None or outbox.acked(message_id, clients) is None:
             return
         if not outbox:
@@ -123,6 +127,8 @@ class Handover:
             self._answer(connector, outbox)
         if self.late.get(connector) == message_id and not outbox.owes(message_id):
             del self.late[connector]
+            self._caught_up()
+        elif lowest is not None and lowest is not outbox.lowest:
             self._caught_up()
         left = self._owed[message_id] - 1
         if left:
@@ -153,18 +159,28 @@ class Handover:
                 link.send(answer)
 
     def mark_late(self, message_id: bytes, clients: Mapping[bytes, bytes]) -> bool:
-        """Its publisher is told that it is safe; whether some connector is now late."""
-        before = len(self.late)
+        """Its publisher is told that it is safe; whether the others must hear something before."""
+        news = False
         for connector, ids in clients.items():
             outbox = self._outboxes.get(connector)
-            if outbox is not None and outbox.find(message_id, ids) is not None:
+            parcel = outbox.find(message_id, ids) if outbox is not None else None
+            if parcel is not None and parcel.era is not None:
+                news |= connector not in self.late
+                news |= self.eras.tell(parcel.era)
                 self.late[connector] = message_id
-        return len(self.late) > before
+        return news
+
+    @property
+    def lowest(self) -> list[int]:
+        """Of each connector in `late` the oldest era of which it is owed something."""
+        found = [self._outboxes[one].lowest for one in self.late]
+        return [era.number if era is not None else 0 for era in found]
 
     def mark_all_late(self) -> None:
         """All of this was owed by an earlier life."""
         for connector, outbox in self._outboxes.items():
             self.late[connector] = [parcel.message_id for parcel in outbox][-1]
+            self.eras.tell(self.eras.current)
 
     def give_up(self, message_id: bytes) -> bytes:
         """Nobody can ever take it: owe it no more. The clients that miss it."""
@@ -185,18 +201,29 @@ class Handover:
     def stall(self, connector: bytes) -> bool:
         """Refused for now: all for this connector waits. False if it waits already."""
         outbox = self._outboxes.get(connector)
+        if outbox is not None:
+            outbox.gone = -1
         if outbox is None or outbox.stalled:
             return False
         outbox.stalled = True
         return True
 
+    def hold(self, connector: bytes) -> bool:
+        """What comes next waits; what was sent need not go again. False if it waits already."""
+        outbox = self._outboxes.get(connector)
+        if outbox is None or outbox.stalled:
+            return False
+        newest = outbox.newest
+        outbox.stalled = True
+        outbox.gone = newest.era.place if newest is not None and newest.era is not None else -1
+        return True
+
     def retry(self, connector: bytes) -> None:
-        """Send all that one connector has not taken over, by the best way there is now."""
+        """Send what one connector has not taken over and may have, by the best way there is now."""
         outbox = self._outboxes.get(connector)
         if outbox is not None:
             outbox.stalled = False
-            outbox.link = self._route(connector)
-            _send_again(outbox)
+            self._send_again(outbox)
 
     def remaining(self) -> list[tuple[Publish, bytes]]:
         """Every publication owed, oldest first, with the places that have not taken it over."""
@@ -208,6 +235,11 @@ class Handover:
                 entry[1].append(places(one.clients, connector))
         return [(found[i][0], b"".join(found[i][1])) for i in self._owed if i in found]
 
+    def numbers(self) -> dict[bytes, int]:
+        """The eras of the publications owed."""
+        parcels = [one for outbox in self._outboxes.values() for one in outbox]
+        return {one.message_id: one.era.number for one in parcels if one.era is not None}
+
     # Dispatchers
 
     def joined(self, link: Link, connectors: bytes) -> None:
@@ -218,8 +250,7 @@ class Handover:
             self._owners[connectors[at : at + NODE_ID_BYTES]] = link
         for outbox in self._outboxes.values():
             if outbox.link is None:
-                outbox.link = self._route(outbox.connector)
-                _send_again(outbox)
+                self._send_again(outbox)
 
     def left(self, link: Link) -> None:
         """A dispatcher is gone: what it had not passed on goes another way."""
@@ -227,8 +258,7 @@ class Handover:
         self._disown(link)
         for outbox in self._outboxes.values():
             if outbox.link is link:
-                outbox.link = self._route(outbox.connector)
-                _send_again(outbox)
+                self._send_again(outbox)
 
     def reaches(self, connector: bytes) -> bool:
         """Whether some dispatcher says that it holds this connector."""
@@ -243,8 +273,28 @@ class Handover:
         if outbox is None:
             outbox = self._outboxes[connector] = Outbox(connector)
             outbox.link = self._route(connector)
-            outbox.stalled = self._must_wait(connector)
+            outbox.stalled = self._must_wait(connector, self.eras.current.number)
         return outbox
+
+    def _send_again(self, outbox: Outbox) -> None:
+        """All that one connector has not taken over, in order, up to what must wait for another matcher."""
+        way = self._route(outbox.connector)
+        if way is not outbox.link:
+            outbox.link, outbox.gone = way, -1
+        if way is None or outbox.stalled:
+            return
+        begun, era = outbox.gone, None
+        for number, parcel in enumerate(outbox):
+            if parcel.era is not None and parcel.era is not era:
+                if self._must_wait(outbox.connector, parcel.era.number):
+                    outbox.stalled = True
+                    return
+                era = parcel.era
+                outbox.gone = era.place
+            if era is None or era.place > begun:
+                way.send(_again(outbox.connector, parcel, not number))
+        if era is not self.eras.current:  # what comes next is of another
+            outbox.stalled = self._must_wait(outbox.connector, self.eras.current.number)
 
     def _route(self, connector: bytes) -> Link | None:
         owner = self._owners.get(connector)
@@ -303,8 +353,13 @@ def _room(publication: Publish) -> int:
     return max(1, min(PARCEL_CLIENTS, (left - _MARGIN) // PLACE_BYTES))
 
 
-def _parcel(publication: Publish, clients: bytes) -> Parcel:
-    return Parcel(publication.message_id, publication.payload, publication.attributes, clients)
+def _parcel(publication: Publish, clients: bytes, era: Era) -> Parcel:
+    identity, payload, attributes = (
+        publication.message_id,
+        publication.payload,
+        publication.attributes,
+    )
+    return Parcel(identity, payload, attributes, clients, era=era)
 
 
 def _send(link: Link, publication: Publish, lists: list[bytes], most: int) -> None:
@@ -326,14 +381,7 @@ def _send(link: Link, publication: Publish, lists: list[bytes], most: int) -> No
         size += len(listed)
 
 
-def _send_again(outbox: Outbox) -> None:
-    """All that one connector has not taken over, in order."""
-    link = outbox.link
-    if link is None or outbox.stalled:
-        return
-    for number, parcel in enumerate(outbox):
-        listed = places(parcel.clients, outbox.connector)
-        push = relay.Push(
-            parcel.message_id, parcel.payload, listed, parcel.attributes, first=not number
-        )
-        link.send(push.encode())
+def _again(connector: bytes, parcel: Parcel, first: bool) -> bytes:
+    listed = places(parcel.clients, connector)
+    push = relay.Push(parcel.message_id, parcel.payload, listed, parcel.attributes, first=first)
+    return push.encode()

@@ -33,6 +33,7 @@ class Standing(msgspec.Struct, omit_defaults=True):
     members: list[str] = []
     plans: list[Plan] = []
     held: list[list[Tile]] = []
+    era: int = 0  # of what is taken from now on
 
 
 def read_standing(source: bytes) -> Standing | None:
@@ -214,11 +215,11 @@ class Holdings:
 
     # The journal
 
-    def standing(self, ring: Ring) -> bytes:
+    def standing(self, members: Iterable[str], era: int = 0) -> bytes:
         """What a later life must know to go on where this one was."""
         held = [sorted(share.held) for share in self.shares]
         plans = [share.plan for share in self.shares]
-        return msgspec.json.encode(Standing(list(ring.names), plans, held))
+        return msgspec.json.encode(Standing(sorted(members), plans, held, era))
 
     def restore(self, standing: Standing | None, entries: Iterable[Entry]) -> None:
         """Start as an earlier life ended, before anything is wanted."""

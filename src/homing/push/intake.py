@@ -333,13 +333,22 @@ class Intake:
         """What was taken, with match counts, and what is on its way into the journal."""
         counts = {i: taken.matched for i, taken in self._taking.items()} | self._recent
         events: list[Event] = [PublicationMatched(0.0, i, b"", n) for i, n in counts.items()]
-        owed = self._matcher.owed.remaining()
+        handover = self._matcher.owed
+        eras = handover.numbers()
+        owed = handover.remaining()
         owed += [(taken.publication, taken.places) for _, taken in self._unsynced]
+        era = 0
         for publication, listed in owed:
             identity = publication.message_id
+            number = eras.get(identity, handover.eras.current.number)
+            if number != era:
+                era = number
+                events.append(self._matcher.standing(era))
             attributes, payload = publication.attributes, publication.payload
             events.append(PublicationAccepted(0.0, identity, b"", attributes, payload))
             events.append(PublicationMatched(0.0, identity, listed, counts.get(identity, 0)))
+        if era != handover.eras.current.number:
+            events.append(self._matcher.standing(handover.eras.current.number))
         return events
 
     def remember(self, identity: bytes, matched: int) -> None:

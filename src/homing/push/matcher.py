@@ -134,8 +134,7 @@ class Matcher(OwingRole):
     def wake(self, key: Hashable, now: float) -> None:
         if isinstance(key, bytes):
             self._now = now
-            if not self._must_wait(key):
-                self.owed.retry(key)
+            self.owed.retry(key)
         elif key == ACKS:
             self.intake.wake(now)
         elif key == SURVEYS:
@@ -211,7 +210,12 @@ class Matcher(OwingRole):
 
     def tell_standing(self, now: float) -> None:
         """The journal learns what we hold, so that a later life trusts what it finds there."""
-        self.tell(RingChanged(now, self.ring.epoch, self.table.standing(self.ring)))
+        self.tell(self.standing(self.owed.eras.current.number, now))
+
+    def standing(self, era: int, now: float = 0.0) -> RingChanged:
+        """What we hold, with whom, and the era of what is taken from then on."""
+        members = {*self.ring.names, *self.neighbours.awaited}
+        return RingChanged(now, self.ring.epoch, self.table.standing(members, era))
 
     def _is_informed(self) -> bool:
         """Whether every dispatcher there is has said which connectors it owns."""
@@ -266,13 +270,20 @@ class Matcher(OwingRole):
             share.abort_syncs(broken)
             share.excuse(unreachable)
 
-    def _must_wait(self, connector: bytes) -> bool:
-        """A matcher that is gone owes this connector something older: it goes first."""
-        reachable = self.owed.reaches(connector)
-        waits = self.neighbours.precedence.must_wait(connector, self._now, reachable)
+    def _must_wait(self, connector: bytes, era: int) -> bool:
+        """Another matcher owes this connector something older: it goes first."""
+        reachable, now = self.owed.reaches(connector), self._now
+        waits = self.neighbours.precedence.must_wait(connector, now, reachable, era)
+        if era and not waits and connector in self.owed.late:
+            waits = self.neighbours.awaits(now)
         if waits:
             self.port.later(self._now + RETRY, connector)
         return waits
+
+    def hold(self, connector: bytes, now: float) -> None:
+        """What we take from now on may have to wait for another matcher."""
+        if self.owed.hold(connector):
+            self.port.later(now + RETRY, connector)
 
     def _caught_up(self) -> None:
         self.neighbours.announce()
@@ -326,7 +337,7 @@ class Matcher(OwingRole):
 
     def checkpoint(self) -> list[Event]:
         """The events that make what we know and owe anew."""
-        standing = RingChanged(0.0, self.ring.epoch, self.table.standing(self.ring))
+        standing = self.standing(0)
         known: list[Event] = [
             SubscriptionSet(0.0, entry.client, entry.connector, entry.name, entry.fields)
             for entry in self.table
@@ -339,6 +350,7 @@ class Matcher(OwingRole):
         matched: dict[bytes, PublicationMatched] = {}
         entries: dict[tuple[bytes, bytes], Entry] = {}
         standing: Standing | None = None
+        eras: dict[bytes, int] = {}
         for event in events:
             if isinstance(event, PublicationAccepted):
                 accepted[event.id] = event
@@ -346,6 +358,7 @@ class Matcher(OwingRole):
                     self.intake.remember(event.id, 0)
             elif isinstance(event, PublicationMatched):
                 matched[event.id] = event
+                eras[event.id] = standing.era if standing is not None else 0
                 self.intake.remember(event.id, event.subscriptions)
             elif isinstance(event, PublicationDone):
                 accepted.pop(event.id, None)
@@ -358,8 +371,11 @@ class Matcher(OwingRole):
         for identity, one in accepted.items():
             if identity in matched:  # otherwise it was never acknowledged, and will come again
                 publication = publish.Publish(one.attrs, one.payload, identity)
+                self.owed.eras.resume(eras[identity])
                 self.owed.owe(publication, by_connector(matched[identity].clients))
         self.owed.mark_all_late()
+        if standing is not None and self.owed:
+            self.neighbours.expect(standing.members)
 
 
 def _remember(

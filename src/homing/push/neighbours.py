@@ -11,6 +11,8 @@ and where publishers find them (homing.push.balance).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from homing.errors import Malformed, SubscriptionError
@@ -61,6 +63,8 @@ class Neighbours:
         self._address = address.encode()
         self._others: dict[str, Neighbour] = {}
         self._told: dict[tuple[bytes, Tile], set[str]] = {}
+        self.awaited: set[str] = set()  # matchers an earlier life knew, not heard of yet
+        self._patience = math.inf  # until then
         self.ring = Ring([self._me])
         self.precedence = Precedence(self._me)
         self._begun = False
@@ -158,12 +162,21 @@ class Neighbours:
             raise Malformed("a matcher tells of itself only")
         moved = self.ring.learn(told)
         neighbour = self._others[name]
-        neighbour.late = set(node_ids(told.late))
-        if now - self._matcher.intake.come_to < RUMOUR:
-            self._let_go(name, neighbour.late, now)
+        late = node_ids(told.late)
+        neighbour.late = set(late)
+        raised = bool(told.eras) and self._matcher.owed.eras.heard(told.eras[0], now - RUMOUR)
+        if raised:
+            self._matcher.tell_standing(now)
+        rumour = now - self._matcher.intake.come_to < RUMOUR or name in self.awaited
+        self.awaited.discard(name)
+        fresh = self._let_go(name, neighbour.late) if rumour else ()
         neighbour.load = told.load
         neighbour.publishers = told.rpc_address.decode("utf-8", "replace")
-        self.precedence.heard(name, neighbour.late, told.waits)
+        self.precedence.heard(
+            name, neighbour.late, told.waits, dict(zip(late, told.eras[1:], strict=False))
+        )
+        for connector in neighbour.late if raised else fresh:
+            self._matcher.stall(connector, now)
         holds = {(plan, tile) for plan, tiles in told.holdings.items() for tile in tiles}
         self._hear(name, holds, neighbour.holds)
         if told.plan:
@@ -191,15 +204,33 @@ class Neighbours:
 
     def come_to(self, now: float) -> None:
         """A publisher has come: what another matcher owes may be its, and older than what it brings."""
+        eras = self._matcher.owed.eras
+        before = eras.current.number
+        eras.begin(now)
+        if eras.current.number > before:
+            self._matcher.tell_standing(now)
         for name, neighbour in self._others.items():
-            self._let_go(name, neighbour.late, now)
+            self._let_go(name, neighbour.late)
+        for connector, _ in self.precedence.waits():
+            self._matcher.hold(connector, now)
 
-    def _let_go(self, name: str, late: set[bytes], now: float) -> None:
+    def expect(self, names: Iterable[str]) -> None:
+        """An earlier life knew these matchers, and owed something: what they owe may be older."""
+        self.awaited = {name for name in names if name != self._me}
+
+    def awaits(self, now: float) -> bool:
+        """Whether one of them may still tell that it goes first."""
+        if self.awaited:
+            self._patience = min(self._patience, now + RUMOUR)
+            if now >= self._patience:
+                self.awaited.clear()
+        return bool(self.awaited)
+
+    def _let_go(self, name: str, late: set[bytes]) -> list[bytes]:
         fresh = self.precedence.let_go(name, late)
-        for connector in fresh:
-            self._matcher.stall(connector, now)
         if fresh:
             self.announce()  # for whom we wait
+        return fresh
 
     # Our part
 
@@ -249,7 +280,7 @@ class Neighbours:
 
     def _status(self, *, plan: bool) -> bytes:
         table = self._matcher.table
-        newest = table.newest.plan
+        newest, owed = table.newest.plan, self._matcher.owed
         name = self._me.encode()
         return status.Status(
             name,
@@ -259,9 +290,10 @@ class Neighbours:
             holdings={share.name: sorted(share.held) for share in table.shares},
             plan=dump_plan(newest) if plan and newest != EVERYWHERE else b"",
             connectors=b"".join(table.connectors),
-            late=b"".join(self._matcher.owed.late),
+            late=b"".join(owed.late),
             load=round(self._matcher.intake.balance.load),
             waits=self.precedence.waits(),
+            eras=[owed.eras.newest, *owed.lowest] if owed.late else [],
         ).encode()
 
 

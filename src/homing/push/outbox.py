@@ -8,11 +8,13 @@ has by message id and client, so order holds and nothing arrives twice.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
 from homing.ids import ID_BYTES
 from homing.ports import Link
+from homing.push.eras import Era
 
 MAX_BYTES: Final = 64 << 20
 """Owed to one connector: minutes of a busy one's traffic while it restarts."""
@@ -24,7 +26,16 @@ MAX_PARCELS: Final = 100_000
 class Parcel:
     """One publication for clients of one connector: what is acknowledged as a whole."""
 
-    __slots__ = ("attributes", "clients", "message_id", "moved", "payload", "size", "sources")
+    __slots__ = (
+        "attributes",
+        "clients",
+        "era",
+        "message_id",
+        "moved",
+        "payload",
+        "size",
+        "sources",
+    )
 
     def __init__(
         self,
@@ -34,12 +45,14 @@ class Parcel:
         clients: bytes,
         source: Link | None = None,
         moved: int = 0,
+        era: Era | None = None,
     ) -> None:
         self.message_id = message_id
         self.payload = payload
         self.attributes = attributes
         self.clients = clients  # bare ids
         self.moved = moved
+        self.era = era  # when a matcher took it; a dispatcher need not know
         self.size = len(payload) + len(attributes) + len(clients)
         # Who is told of the ack: two matchers may send the same publication, after a failover.
         self.sources: list[Link] = [] if source is None else [source]
@@ -48,14 +61,17 @@ class Parcel:
 class Outbox:
     """The parcels owed to one connector, oldest first, and the link they go over."""
 
-    __slots__ = ("_parcels", "connector", "held", "link", "stalled")
+    __slots__ = ("_ends", "_last", "_parcels", "connector", "gone", "held", "link", "stalled")
 
     def __init__(self, connector: bytes) -> None:
         self.connector = connector
         self.link: Link | None = None
         self.stalled = False  # the next node refused: wait, then send all again
+        self.gone = -1  # while stalled: the last era of which all was sent, by its place
         self.held = 0
         self._parcels: dict[bytes, Parcel] = {}
+        self._last: Parcel | None = None  # ever
+        self._ends: deque[Parcel] = deque()  # the last of each era but the newest
 
     def __len__(self) -> int:
         return len(self._parcels)
@@ -85,6 +101,9 @@ class Outbox:
 
     def add(self, parcel: Parcel) -> None:
         """Owe one more; the caller has looked at `full` and `find`."""
+        last, self._last = self._last, parcel
+        if last is not None and last.era is not parcel.era:
+            self._ends.append(last)
         self._parcels[_key(parcel.message_id, parcel.clients, parcel.moved)] = parcel
         self.held += parcel.size
 
@@ -99,6 +118,14 @@ class Outbox:
             return None
         self.remove(parcel)
         return parcel
+
+    @property
+    def lowest(self) -> Era | None:
+        """The oldest era of which something is owed."""
+        while self._ends and not self.has(self._ends[0]):
+            self._ends.popleft()
+        oldest = self._ends[0] if self._ends else self._last
+        return oldest.era if oldest is not None else None
 
     def remove(self, parcel: Parcel) -> None:
         """Owe it no more."""

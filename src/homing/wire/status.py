@@ -3,8 +3,9 @@
 homing adds what a matcher holds: 7 the placement plans it follows, each with the tiles of it that
 it can answer for; 8 a plan as JSON, for a matcher that has none so new; 9 the connectors of
 which it knows; 10 those that it owes something for so long that publishers were told it is safe; 11
-how many publications a second it takes; 12 for whom it waits at which connectors. The RPC address is where it
-takes publications.
+how many publications a second it takes; 12 for whom it waits at which connectors; 13 the newest era (homing.push.eras) of
+what publishers were told is safe, and for each connector in 10 the oldest of what it is owed. The RPC address is
+where it takes publications.
 Others skip these.
 """
 
@@ -32,6 +33,7 @@ CONNECTORS: Final = 9
 LATE: Final = 10
 LOAD: Final = 11
 WAITS: Final = 12
+ERAS: Final = 13
 
 HASH_BYTES: Final = 20
 """A virtual node's place on the ring is a SHA-1."""
@@ -62,6 +64,7 @@ class Status(Struct, frozen=True):
     late: bytes = b""
     load: int = 0
     waits: list[Wait] = []
+    eras: list[int] = []  # empty: not told
 
     def encode(self) -> bytes:
         items = [
@@ -76,7 +79,7 @@ class Status(Struct, frozen=True):
         load = _COUNT.pack(min(self.load, MAX_LOAD)) if self.load else b""
         waits = b"".join([connector + bytes.fromhex(name) for connector, name in self.waits])
         added = [(PLAN, self.plan), (CONNECTORS, self.connectors), (LATE, self.late)]
-        added += [(LOAD, load), (WAITS, waits)]
+        added += [(LOAD, load), (WAITS, waits), (ERAS, b"".join(map(_COUNT.pack, self.eras)))]
         items += [item for item in added if item[1]]
         return packet.encode(packet.STATUS, items, key=(HOSTNAME, self.hostname))
 
@@ -106,6 +109,7 @@ def decode(message: Message) -> Status:
         _connectors(items.get(LATE, b"")),
         _load(items.get(LOAD, bytes(_COUNT.size))),
         _waits(items.get(WAITS, b"")),
+        _eras(items.get(ERAS, b""), items.get(LATE, b"")),
     )
 
 
@@ -141,6 +145,12 @@ def _load(data: bytes) -> int:
     if len(data) != _COUNT.size:
         raise Malformed(f"a load is {_COUNT.size} bytes, got {len(data)}")
     return int.from_bytes(data, "big")
+
+
+def _eras(data: bytes, late: bytes) -> list[int]:
+    if data and len(data) != _COUNT.size * (1 + len(late) // NODE_ID_BYTES):
+        raise Malformed(f"eras: {_COUNT.size} bytes for the newest and for each late connector")
+    return [number for (number,) in _COUNT.iter_unpack(data)]
 
 
 def _waits(data: bytes) -> list[Wait]:
