@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from homing.push.eras import Eras
+from homing.push.eras import LAST, MAX_RECENT, Eras
+from homing.push.outbox import Outbox, Parcel
 
 
 def test_who_comes_begins_an_era_behind_all_that_others_told() -> None:
@@ -52,3 +53,23 @@ def test_what_was_told_stays_as_it_was() -> None:
     eras.tell(told)
     assert eras.heard(7, 0.0)
     assert (empty.number, told.number, eras.current.number) == (0, 0, 8)
+
+
+def test_numbers_stay_within_what_the_wire_holds() -> None:
+    eras = Eras()
+    eras.begin(1.0)
+    eras.heard(LAST, 0.0)
+    assert eras.current.number == LAST
+    eras.begin(2.0)
+    assert eras.current.number == LAST
+
+
+def test_publishers_that_come_and_go_leave_nothing_behind() -> None:
+    eras, outbox = Eras(), Outbox(b"connector")
+    for count in range(MAX_RECENT + 1000):
+        eras.begin(float(count))
+        outbox.add(Parcel(count.to_bytes(12, "big"), b"", b"", bytes(12), era=eras.current))
+        if count:
+            assert outbox.acked((count - 1).to_bytes(12, "big"), bytes(12)) is not None
+    assert len(eras._recent) <= MAX_RECENT
+    assert len(outbox._ends) <= 1

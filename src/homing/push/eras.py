@@ -14,6 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Final
+
+LAST: Final = 0xFFFF_FFFF
+"""What the wire holds; beyond it eras are one and the same. A publisher that comes each millisecond needs 49 days."""
+MAX_RECENT: Final = 65_536
+"""Begun within what a rumour may take: more publishers than can come in that time."""
 
 
 class Era:
@@ -35,12 +41,13 @@ class Eras:
         self.newest = 0  # the highest number of our own that was told
         self._told = 0  # the last that was told, by its place
         self._heard = -1
-        self._recent: deque[Era] = deque()
+        self._recent: deque[Era] = deque(maxlen=MAX_RECENT)
 
     def begin(self, now: float) -> None:
         """A publisher has come."""
         before = self.current
-        self.current = Era(max(before.number, self._heard + 1), before.place + 1, now)
+        number = min(max(before.number, self._heard + 1), LAST)
+        self.current = Era(number, before.place + 1, now)
         self._recent.append(self.current)
 
     def resume(self, number: int) -> None:
@@ -63,5 +70,5 @@ class Eras:
             recent.popleft()
         raised = bool(recent) and recent[0].number <= newest
         for era in recent if raised else ():
-            era.number = max(era.number, newest + 1)
+            era.number = min(max(era.number, newest + 1), LAST)
         return raised

@@ -103,6 +103,7 @@ class Outbox:
         """Owe one more; the caller has looked at `full` and `find`."""
         last, self._last = self._last, parcel
         if last is not None and last.era is not parcel.era:
+            self._forget_ends()
             self._ends.append(last)
         self._parcels[_key(parcel.message_id, parcel.clients, parcel.moved)] = parcel
         self.held += parcel.size
@@ -122,10 +123,14 @@ class Outbox:
     @property
     def lowest(self) -> Era | None:
         """The oldest era of which something is owed."""
-        while self._ends and not self.has(self._ends[0]):
-            self._ends.popleft()
+        self._forget_ends()
         oldest = self._ends[0] if self._ends else self._last
         return oldest.era if oldest is not None else None
+
+    def _forget_ends(self) -> None:
+        """Of eras of which nothing is owed any more."""
+        while self._ends and not self.has(self._ends[0]):
+            self._ends.popleft()
 
     def remove(self, parcel: Parcel) -> None:
         """Owe it no more."""
