@@ -24,6 +24,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from homing.backoff import Backoff
 from homing.errors import (
+    Closed,
     HandshakeRefused,
     HomingError,
     LinkError,
@@ -64,6 +65,9 @@ class Options(TypedDict, total=False):
     priority: int  # 0 to 9, 9 first
 
 
+_OPTIONS = frozenset(Options.__annotations__)
+
+
 class Client:
     """Requests over one kept connection; see the module's docstring."""
 
@@ -86,6 +90,10 @@ class Client:
         """
         if dialect not in _DIALECTS:
             raise ValueError(f"no dialect {dialect!r}; there are: {', '.join(_DIALECTS)}")
+        if in_flight < 1:
+            raise ValueError(f"in_flight is at least 1, not {in_flight}")
+        if not heartbeat > 0:
+            raise ValueError(f"heartbeat is more than 0 seconds, not {heartbeat}")
         self._asking = Asking(_DIALECTS[dialect])
         self._under_way = self._asking.under_way
         self._usual: dict[str, Plan] = {}
@@ -293,6 +301,9 @@ class Client:
         return plan
 
     def _plan(self, service: str, options: Options, streamed: bool = False) -> Plan:
+        if not options.keys() <= _OPTIONS:
+            unknown = ", ".join(sorted(options.keys() - _OPTIONS))
+            raise TypeError(f"no option {unknown}; there are: {', '.join(sorted(_OPTIONS))}")
         patience = options.get("timeout", self._timeout)
         return self._asking.plan(service, patience, options.get("priority", PRIORITY), streamed)
 
@@ -429,5 +440,5 @@ class Client:
         self._wake()
 
 
-def _closed() -> LinkError:
-    return LinkError("the client was closed")
+def _closed() -> Closed:
+    return Closed("the client was closed")
