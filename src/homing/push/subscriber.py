@@ -294,7 +294,7 @@ class Subscriber:
             return f"{said}: {moorings.failure}"
         if moorings.link is None or role.welcome:
             return said
-        return f"{said}: is {role.endpoint} stuck, or another port than that for subscribers?"
+        return f"{said}: is {role.endpoint} stuck, another port than that for subscribers, or does it speak TLS?"
 
 
 def _part(name: str, number: int) -> str:
