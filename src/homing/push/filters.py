@@ -136,9 +136,7 @@ def _unread(text: str, column: int) -> str:
     for other, word in _ELSEWHERE.items():
         if text.startswith(other, column - 1):
             return f"`{other}` is written `{word}` here"
-    return (
-        f"the string is not closed: {sign} is missing" if sign in "\"'" else f"cannot read {sign!r}"
-    )
+    return f"cannot read {sign!r}" + (": the string has no end" if sign in "\"'" else "")
 
 
 class _Parser:
