@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -82,3 +83,11 @@ def test_an_iterable_that_calls_what_iterates_over_it_is_told(here: Fabric) -> N
         with pytest.raises(RuntimeError, match="a blocking call within another"):
             list(client.map("mmi.services", bodies))
         assert client.request("mmi.services") == b"{}"
+
+
+@pytest.mark.parametrize("name", ["Client", "Publisher", "Subscriber", "Worker"])
+def test_blocking_names_take_what_the_others_take_and_say_so(name: str) -> None:
+    """Type checkers and `help` saw `*arguments, **settings`: a word that was misspelt showed when it ran."""
+    blocking, other = getattr(homing.sync, name), getattr(homing, name)
+    assert inspect.signature(blocking) == inspect.signature(other)
+    assert inspect.getdoc(blocking.__init__) == inspect.getdoc(other.__init__)

@@ -35,6 +35,9 @@ def test_an_option_that_is_misspelt_is_no_option(here: Fabric) -> None:
                 await anext(client.map("mmi.services", [b""], **wrong))
             with pytest.raises(TypeError, match="timout"):
                 await anext(client.stream("mmi.services", **wrong))
+            nameless: Any = b"mmi.services"
+            with pytest.raises(TypeError, match="name is text, not bytes"):
+                await client.request(nameless)
 
     asyncio.run(main())
 
@@ -45,6 +48,7 @@ def test_an_option_that_is_misspelt_is_no_option(here: Fabric) -> None:
         ({"timeout": None}, "more than 0 seconds"),
         ({"timeout": "5"}, "more than 0 seconds"),
         ({"priority": 10}, "a priority is 0 to 9, got 10"),
+        ({"priority": "high"}, "a priority is 0 to 9, got 'high'"),
         ({"service": "\ud800"}, "UTF-8"),
         ({"body": "\ud800"}, "UTF-8"),
     ],

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from homing.loops import Blocking
+from homing.loops import Blocking, made_as
 from homing.push import publisher, subscriber
 from homing.push.given import Wanted
 from homing.push.values import Value
@@ -28,6 +28,7 @@ from homing.wire.pushed import Gap, Push
 class Publisher(Blocking[publisher.Publisher]):
     """homing.Publisher, blocking."""
 
+    @made_as(publisher.Publisher)
     def __init__(self, *matchers: str, **settings: Any) -> None:
         super().__init__(publisher.Publisher(*matchers, **settings).__aenter__)
 
@@ -49,6 +50,7 @@ class Publisher(Blocking[publisher.Publisher]):
 class Subscriber(Blocking[subscriber.Subscriber]):
     """homing.Subscriber, blocking; iterate over it."""
 
+    @made_as(subscriber.Subscriber)
     def __init__(self, client_id: str, *connectors: str, **settings: Any) -> None:
         super().__init__(subscriber.Subscriber(client_id, *connectors, **settings).__aenter__)
 

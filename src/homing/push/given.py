@@ -22,6 +22,7 @@ from homing.push.subscription import (
     parse_field,
 )
 from homing.push.values import Field, Value
+from homing.wire.pushed import MAX_WAIT
 
 # A filter, or for each attribute its field, made by homing or described as PROTOCOL 5.3 has it.
 Wanted: TypeAlias = str | Mapping[str, Field] | Mapping[str, Mapping[str, Any]]
@@ -83,6 +84,26 @@ def parts(publication: object) -> Any:
         "a publication is (attributes, payload) or (attributes, payload, identity), "
         f"not {publication!r:.60}"
     )
+
+
+def waits(seconds: float | None, told: bool) -> None:
+    """How long a session waits for a connector that is away, and whether somebody wants to hear of it."""
+    if seconds is not None and not 0 <= seconds <= MAX_WAIT:
+        raise ConfigError([f"wait is 0 to {MAX_WAIT:g} seconds, got {seconds:g}"], hint="")
+    if told and seconds is None:
+        raise ConfigError(["who wants to hear of waiting says how long to wait"], hint="")
+
+
+def proofs(authority: str, api_key: str, token: str, credentials: object) -> None:
+    """What a subscriber proves who it is with: a token, or an authority that gives it one."""
+    if authority and (token or credentials):
+        raise ConfigError(["either an authority or a token, not both"], hint="")
+    if api_key and not authority:
+        raise ConfigError(["an api_key is for an authority, and none is named"], hint="")
+    if credentials is not None and not callable(credentials):
+        raise TypeError(
+            f"credentials are a function that gives (timestamp, token), not {credentials!r}"
+        )
 
 
 def publication(attributes: object, payload: object) -> tuple[bytes, bytes]:

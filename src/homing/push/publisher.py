@@ -34,7 +34,13 @@ Publication: TypeAlias = (
 
 
 class Publisher:
-    """A publisher on the running loop; one connection, any number of publications under way."""
+    """A publisher on the running loop; one connection, any number of publications under way.
+
+        async with homing.Publisher("127.0.0.1:7001") as publisher:
+            matched = await publisher.publish({"price": 12.5, "city": "Paris"}, b"hello")
+
+    homing.sync.Publisher blocks.
+    """
 
     def __init__(
         self, *matchers: str, token: str = "", timeout: float | None = 30.0, window: int = 4096

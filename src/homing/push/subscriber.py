@@ -37,7 +37,7 @@ from homing.push.moorings import Moorings, Whole
 from homing.push.sessions import DEFAULT
 from homing.push.subscribing import Subscribing
 from homing.push.tickets import ask_authority
-from homing.wire.pushed import MAX_WAIT, Auth, Gap, Push, Wait
+from homing.wire.pushed import Auth, Gap, Push, Wait
 
 DEFAULT_CONNECTOR = "127.0.0.1:7005"
 # Publications kept for an application that is busy; then the connection is not read.
@@ -45,7 +45,15 @@ MAX_KEPT = 10_000
 
 
 class Subscriber:
-    """A subscriber on the running loop; iterate over it for publications and gaps."""
+    """A subscriber on the running loop; iterate over it for publications and gaps.
+
+        async with homing.Subscriber(client_id, authority="http://127.0.0.1:7006", api_key=key) as subscriber:
+            await subscriber.subscribe('price in 10..20 and city = "Paris"')
+            async for push in subscriber:
+                print(push.attrs, push.body)
+
+    homing.sync.Subscriber blocks.
+    """
 
     def __init__(
         self,
@@ -74,20 +82,10 @@ class Subscriber:
         `wait`: seconds (0 to 600) that a durable session waits, when it comes to another connector, for one that is
         away and may hold something older; the connector's own setting (5) if not named. `waiting` is called when it does.
         """
-        if wait is not None and not 0 <= wait <= MAX_WAIT:
-            raise ConfigError([f"wait is 0 to {MAX_WAIT:g} seconds, got {wait:g}"], hint="")
-        if waiting is not None and wait is None:
-            raise ConfigError(["who wants to hear of waiting says how long to wait"], hint="")
-        if authority and (token or credentials):
-            raise ConfigError(["either an authority or a token, not both"], hint="")
-        if api_key and not authority:
-            raise ConfigError(["an api_key is for an authority, and none is named"], hint="")
+        given.waits(wait, waiting is not None)
+        given.proofs(authority, api_key, token, credentials)
         if ack not in ("auto", "manual"):
             raise ConfigError([f'ack is "auto" or "manual", not {ack!r}'], hint="")
-        if credentials is not None and not callable(credentials):
-            raise TypeError(
-                f"credentials are a function that gives (timestamp, token), not {credentials!r}"
-            )
         self.client_id = given.client_id(client_id)
         self._connectors: Sequence[str] = given.endpoints(connectors, DEFAULT_CONNECTOR)
         self._given = bool(connectors)

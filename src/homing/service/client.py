@@ -28,6 +28,7 @@ from homing.errors import (
     HandshakeRefused,
     HomingError,
     LinkError,
+    Malformed,
     RemoteProtocolError,
     RequestTimeout,
     ShuttingDown,
@@ -69,7 +70,16 @@ _OPTIONS = frozenset(Options.__annotations__)
 
 
 class Client:
-    """Requests over one kept connection; see the module's docstring."""
+    """Requests over one kept connection.
+
+        async with homing.Client("tcp://127.0.0.1:5555") as client:
+            answer = await client.request("echo", b"hello", timeout=2.0, retries=3)
+            total = await client.request("sum", [1, 2, 3], returns=int)
+            async for thumb in client.map("resize", pictures, in_flight=64): ...
+            async for line in client.stream("tail", b"/var/log/syslog"): ...
+
+    A refusal comes as the exception of its code (homing.errors.Refused). One event loop's; homing.sync.Client blocks.
+    """
 
     def __init__(
         self,
@@ -305,7 +315,9 @@ class Client:
             unknown = ", ".join(sorted(options.keys() - _OPTIONS))
             raise TypeError(f"no option {unknown}; there are: {', '.join(sorted(_OPTIONS))}")
         patience = options.get("timeout", self._timeout)
-        return self._asking.plan(service, patience, options.get("priority", PRIORITY), streamed)
+        priority = options.get("priority", PRIORITY)
+        _check(service, patience, priority)
+        return self._asking.plan(service, patience, priority, streamed)
 
     def _ask(self, plan: Plan, data: bytes) -> Asked:
         """Send a request, or keep it until there is a connection."""
@@ -438,6 +450,16 @@ class Client:
             self._connected.exception()  # whoever waited may have given up before
         self._connected = None
         self._wake()
+
+
+def _check(service: object, patience: object, priority: object) -> None:
+    """Types that only a type checker would tell of; for ever is no timeout, a request that nobody answers must end."""
+    if not isinstance(service, str):
+        raise TypeError(f"a service's name is text, not {type(service).__name__}")
+    if not isinstance(patience, int | float):
+        raise Malformed(f"a timeout is more than 0 seconds, got {patience!r}")
+    if not isinstance(priority, int):
+        raise Malformed(f"a priority is 0 to 9, got {priority!r}")
 
 
 def _closed() -> Closed:

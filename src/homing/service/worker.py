@@ -63,7 +63,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Worker:
-    """Functions offered as services; see the module's docstring."""
+    """Functions offered as services.
+
+        worker = homing.Worker("tcp://127.0.0.1:5556")
+
+        @worker.service("sum", concurrency=16)
+        def total(numbers: list[float]) -> float:
+            return sum(numbers)
+
+        worker.run_forever()  # or: await worker.run()
+
+    Annotations say what is taken and given: bytes, str, list[bytes], anything that JSON can carry. An exception is a refusal.
+    """
 
     def __init__(
         self,
