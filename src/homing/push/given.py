@@ -111,7 +111,7 @@ def publication(attributes: object, payload: object) -> tuple[bytes, bytes]:
     known = attributes if type(attributes) is dict else _named(attributes)
     check_attributes(known)
     try:
-        json = msgspec.json.encode(known, enc_hook=_plain)
+        json = _encode(known)
         body = payload if type(payload) is bytes else _body(payload)
     except UnicodeEncodeError as error:
         raise SubscriptionError(f"text that has no UTF-8: {error}") from error
@@ -177,6 +177,9 @@ def _plain(value: object) -> Value:
     if isinstance(value, str):
         return str.__str__(value)
     raise TypeError(f"{type(value).__name__} is no number, string or boolean")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def _body(payload: object) -> bytes:
