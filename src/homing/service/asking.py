@@ -128,6 +128,8 @@ class Asking:
         return found
 
     def _make_plan(self, service: str, patience: float, priority: int, streamed: bool) -> Plan:
+        if not isinstance(service, str):
+            raise TypeError(f"a service's name is text, not {type(service).__name__}")
         try:
             name = service.encode()
         except UnicodeEncodeError as error:

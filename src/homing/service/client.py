@@ -28,7 +28,6 @@ from homing.errors import (
     HandshakeRefused,
     HomingError,
     LinkError,
-    Malformed,
     RemoteProtocolError,
     RequestTimeout,
     ShuttingDown,
@@ -98,12 +97,12 @@ class Client:
 
         `dialect` `01` or `02` is for brokers that others wrote: one request at a time.
         """
-        if dialect not in _DIALECTS:
-            raise ValueError(f"no dialect {dialect!r}; there are: {', '.join(_DIALECTS)}")
         if in_flight < 1:
             raise ValueError(f"in_flight is at least 1, not {in_flight}")
         if not heartbeat > 0:
             raise ValueError(f"heartbeat is more than 0 seconds, not {heartbeat}")
+        if dialect not in _DIALECTS:
+            raise ValueError(f"no dialect {dialect!r}; there are: {', '.join(_DIALECTS)}")
         self._asking = Asking(_DIALECTS[dialect])
         self._under_way = self._asking.under_way
         self._usual: dict[str, Plan] = {}
@@ -190,6 +189,7 @@ class Client:
         """Ask once for every body, many at a time; the answers come in the order of the bodies."""
         if in_flight < 1:
             raise ValueError("in_flight is at least 1")
+        _known(options)
         read, write = self._codec.reader(returns), self._codec.write
         plan = self._plan(service, options)
         window: deque[tuple[Asked, bytes]] = deque()
@@ -235,6 +235,7 @@ class Client:
         `timeout` is the longest wait for the next part; nothing is retried. A worker that answers
         whole gives one part. An empty last part only says that it was the last.
         """
+        _known(options)
         read = self._codec.reader(returns)
         plan = self._plan(service, options, streamed=True)
         if self._full():
@@ -311,13 +312,8 @@ class Client:
         return plan
 
     def _plan(self, service: str, options: Options, streamed: bool = False) -> Plan:
-        if not options.keys() <= _OPTIONS:
-            unknown = ", ".join(sorted(options.keys() - _OPTIONS))
-            raise TypeError(f"no option {unknown}; there are: {', '.join(sorted(_OPTIONS))}")
         patience = options.get("timeout", self._timeout)
-        priority = options.get("priority", PRIORITY)
-        _check(service, patience, priority)
-        return self._asking.plan(service, patience, priority, streamed)
+        return self._asking.plan(service, patience, options.get("priority", PRIORITY), streamed)
 
     def _ask(self, plan: Plan, data: bytes) -> Asked:
         """Send a request, or keep it until there is a connection."""
@@ -452,14 +448,11 @@ class Client:
         self._wake()
 
 
-def _check(service: object, patience: object, priority: object) -> None:
-    """Types that only a type checker would tell of; for ever is no timeout, a request that nobody answers must end."""
-    if not isinstance(service, str):
-        raise TypeError(f"a service's name is text, not {type(service).__name__}")
-    if not isinstance(patience, int | float):
-        raise Malformed(f"a timeout is more than 0 seconds, got {patience!r}")
-    if not isinstance(priority, int):
-        raise Malformed(f"a priority is 0 to 9, got {priority!r}")
+def _known(options: Options) -> None:
+    """An option that is misspelt would be no option, and nobody told."""
+    if not options.keys() <= _OPTIONS:
+        unknown = ", ".join(sorted(options.keys() - _OPTIONS))
+        raise TypeError(f"no option {unknown}; there are: {', '.join(sorted(_OPTIONS))}")
 
 
 def _closed() -> Closed:
