@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from homing.errors import ConfigError
 
+_HINT = "an endpoint is tcp://HOST:PORT (or HOST:PORT), tcp://[IPv6]:PORT or ipc://PATH"
+
 # The kernel's sun_path holds 108 bytes with its end mark.
 _MAX_PATH = 107
 
@@ -48,17 +50,19 @@ def parse_endpoint(text: str) -> Endpoint:
     if scheme in ("ipc", "unix"):
         path = "\0" + rest[1:] if rest.startswith("@") else rest
         if not rest.strip("@") or len(path.encode()) > _MAX_PATH:
-            raise ConfigError([f"{text!r}: a socket's path has 1 to {_MAX_PATH} bytes"])
+            raise ConfigError([f"{text!r}: a socket's path has 1 to {_MAX_PATH} bytes"], hint=_HINT)
         return Endpoint("", 0, path)
     if scheme != "tcp":
-        raise ConfigError([f"{text!r}: homing speaks tcp:// and ipc://, not {scheme}://"])
+        raise ConfigError(
+            [f"{text!r}: homing speaks tcp:// and ipc://, not {scheme}://"], hint=_HINT
+        )
     host, colon, port = rest.rpartition(":")
     if not colon or not (port == "*" or (port.isascii() and port.isdigit() and int(port) < 65536)):
-        raise ConfigError([f"{text!r}: expected host:port with a port from 0 to 65535"])
+        raise ConfigError([f"{text!r}: expected host:port with a port from 0 to 65535"], hint=_HINT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ConfigError([f"{text!r}: an IPv6 address stands in brackets"])
+        raise ConfigError([f"{text!r}: an IPv6 address stands in brackets"], hint=_HINT)
     return Endpoint("" if host == "*" else host, 0 if port == "*" else int(port))
 
 

@@ -9,7 +9,8 @@
     ├── LinkError                   link           a connection could not be made or was lost
     │   ├── Unavailable             unavailable    nobody answers at any of the endpoints tried
     │   ├── HandshakeRefused        refused        the peer refused our mechanism, key or token
-    │   └── Replaced                replaced       somebody else connects with our client id
+    │   ├── Replaced                replaced       somebody else connects with our client id
+    │   └── Closed                  closed         it was closed, or cannot be used from here
     ├── Refused                     (NAK code)     a node said no; one class per NAK code
     │   ├── NoService               no-service
     │   ├── RequestTimeout          timeout        also a TimeoutError
@@ -115,6 +116,14 @@ class Replaced(LinkError):
 
     code = "replaced"
     hint = "one client id, one subscriber: give each its own, or stop the other"
+    retryable = False
+
+
+class Closed(LinkError):
+    """A client, publisher or subscriber that was closed, or that another loop or process has."""
+
+    code = "closed"
+    hint = "make a new one where you need it, and close it last: `async with` does"
     retryable = False
 
 

@@ -211,6 +211,13 @@ UNCOVERED = """() => {
 }"""
 
 
+# An endpoint, as somebody selects it to copy it.
+SELECTED = """() => {
+  getSelection().selectAllChildren(document.querySelector("#lane-service dd"));
+  return String(getSelection());
+}"""
+
+
 def _look(page: Page) -> None:
     """What the fabric did is on the page."""
     expect(page.locator("#lane-push .ring")).to_contain_text("100.0 %", timeout=20_000)
@@ -219,8 +226,12 @@ def _look(page: Page) -> None:
     expect(page.locator("#selectivity")).to_contain_text("price", timeout=20_000)
     expect(page.locator("#journals")).to_contain_text("matcher", timeout=20_000)
     expect(page.locator("#pipeline")).to_contain_text("nothing lost", timeout=20_000)
+    expect(page.get_by_role("img", name="up", exact=True)).to_have_count(5)
+    endpoint = page.evaluate(SELECTED)
     before = page.locator("#chart-requests .u-legend").inner_text()
     expect(page.locator("#chart-requests .u-legend")).not_to_have_text(before, timeout=20_000)
+    assert endpoint
+    assert page.evaluate("String(getSelection())") == endpoint, "who copies has time for it"
     page.click("nav a[href='#journal']")
     page.wait_for_function(UNCOVERED, timeout=20_000)
     page.focus(".skip")

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from homing.errors import (
+    Closed,
     ConfigError,
     QueueFull,
     RequestTimeout,
-    ShuttingDown,
     SubscriptionError,
     TooLarge,
 )
@@ -134,7 +134,7 @@ def test_whoever_waits_when_it_is_closed_is_told() -> None:
             while not role.got:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await publisher.close()
-            with pytest.raises(ShuttingDown):
+            with pytest.raises(Closed):
                 await waiting
 
     asyncio.run(main())

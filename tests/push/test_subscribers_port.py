@@ -228,6 +228,8 @@ def test_the_example_page_subscribes_in_a_browser() -> None:
         given = {"ws": where, "client": client, "timestamp": stamp, "token": token}
         browser = tools.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
         page = browser.new_page()
+        page.goto(f"{EXAMPLE.as_uri()}?{urlencode({'ws': where})}")
+        expect(page.locator("#state")).to_contain_text("no client, timestamp, token")
         page.goto(f"{EXAMPLE.as_uri()}?{urlencode(given)}")
         expect(page.locator("#state")).to_have_text("authsuccess")
         page.get_by_role("button", name="Subscribe").click()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import homing
-from homing.errors import LinkError
+from homing.errors import Closed
 from homing.sync import Client
 from tests.service.rig import FakeBroker, broker, eventually, on_loop, serving, within
 from tests.service.test_client import sample_worker
@@ -30,7 +30,7 @@ async def test_closing_tells_those_who_wait_for_room_and_asks_no_more() -> None:
         await eventually(lambda: len(read) == 1)
         await client.close()
         ends = await within(asyncio.gather(*asked, return_exceptions=True))
-        assert [type(end) for end in ends] == [LinkError] * 4
+        assert [type(end) for end in ends] == [Closed] * 4
         assert len(read) == 1
 
 

@@ -51,6 +51,8 @@ async def publish(
     """Publish and print the match counts."""
     from homing.push.publisher import Publisher
 
+    if source is None and not attributes and not payload:
+        raise misused("nothing to publish: say name=value, a --payload, or a file with --from")
     if source is not None and source.is_file():
         for _ in read_publications(source):  # a wrong line is told before anything is published
             pass
@@ -136,7 +138,10 @@ def parse_attributes(words: tuple[str, ...]) -> dict[str, Any]:
     for word in words:
         name, mark, text = word.partition("=")
         if not mark or not name:
-            raise Malformed(f"{word!r} is not name=value")
+            raise Malformed(
+                f"{word!r} is not name=value",
+                hint="for example: homing publish price=12.5 city=Paris",
+            )
         try:
             value = msgspec.json.decode(text)
         except msgspec.DecodeError:

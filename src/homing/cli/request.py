@@ -61,9 +61,7 @@ async def request(
     async with Client(
         where, timeout=seconds_of(patience), retries=retries, security=security
     ) as client:
-        connecting = asyncio.create_task(
-            awaited(client.connect(), f"waiting for a broker at {where}")
-        )
+        connecting = asyncio.create_task(_connect(client, where))
         try:
             await _ask(client, service, data, stream)
         except NoService:
@@ -71,6 +69,10 @@ async def request(
         finally:
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
+
+
+async def _connect(client: Client, where: str) -> None:
+    await awaited(client.connect(), f"waiting for a broker at {where}")
 
 
 async def _ask(client: Client, service: str, data: bytes, stream: bool) -> None:

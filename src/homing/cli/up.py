@@ -19,7 +19,8 @@ import contextlib
 import importlib
 import secrets
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -90,10 +91,11 @@ async def _live(config: Config) -> int:
         with ending:
             nodes.start()
             calm_collector()
-            async with _dashboard(nodes) as url:
+            async with _dashboard(nodes) as (url, hang_up):
                 await nodes.meet()
                 _tell(nodes, url)
                 await ending.first.wait()
+                await hang_up()
                 print("homing: draining; once more to stop at once", file=sys.stderr)
                 deadline = SystemClock.monotonic() + config.node.drain_timeout
                 return await ending.unless_aborted(nodes.drain(deadline))
@@ -102,11 +104,11 @@ async def _live(config: Config) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _dashboard(nodes: Nodes) -> AsyncIterator[str]:
-    """The page is up inside; its URL, empty if it is switched off."""
+async def _dashboard(nodes: Nodes) -> AsyncIterator[tuple[str, Callable[[], Awaitable[object]]]]:
+    """The page is up inside: its URL, empty if it is switched off, and what ends its own use of the fabric."""
     settings = nodes.config.dashboard
     if not settings.enabled:
-        yield ""
+        yield "", partial(asyncio.sleep, 0)
         return
     from homing.dashboard.app import Dashboard
     from homing.dashboard.fabric import RunningFabric
@@ -119,7 +121,7 @@ async def _dashboard(nodes: Nodes) -> AsyncIterator[str]:
     where = server.start(settings.listen).removeprefix("tcp://")
     sampling = asyncio.create_task(dashboard.sample_for_ever())
     try:
-        yield f"http://{where}/"
+        yield f"http://{where}/", fabric.close
     finally:
         sampling.cancel()
         dashboard.close()

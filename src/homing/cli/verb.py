@@ -100,9 +100,14 @@ def seconds_of(text: str, flag: str = "--timeout") -> float:
     from homing.errors import ConfigError
 
     try:
-        return parse_seconds(text)
+        seconds = parse_seconds(text)
     except ValueError as error:
-        raise ConfigError([f"{flag}: {error}"]) from None
+        raise ConfigError([f"{flag}: {error}"], hint=f"for example {flag} 30s") from None
+    if not seconds > 0:
+        raise ConfigError(
+            [f"{flag}: more than 0 seconds, not {text}"], hint=f"for example {flag} 30s"
+        )
+    return seconds
 
 
 def misused(sentence: str) -> CycloptsError:

@@ -11,6 +11,7 @@ from typing import Any
 from homing.clock import SystemClock
 from homing.dashboard import topology
 from homing.dashboard.survey import Place, Survey
+from homing.errors import ShuttingDown
 from homing.ids import ID_BYTES
 from homing.journal.writer import Journal
 from homing.metrics import Registry
@@ -93,14 +94,22 @@ class RunningFabric:
 
     async def request(self, service: str, body: bytes) -> bytes:
         """Ask a service through the broker."""
+        self._still()
         return await self._client.request(service, body, timeout=TRY_SECONDS)
 
     async def publish(self, attributes: dict[str, Any], payload: bytes) -> int:
         """Publish through the matcher; how many subscriptions matched."""
+        self._still()
         return await self._publisher.publish(attributes, payload)
+
+    def _still(self) -> None:
+        """Nothing is tried on nodes that go: this page would dial for ever what is not there."""
+        if self._nodes.draining:
+            raise ShuttingDown()
 
     async def subscribe(self, filter_text: str) -> AsyncIterator[dict[str, Any]]:
         """Subscribe as a client of its own: first that it holds, then every push."""
+        self._still()
         client = secrets.token_hex(ID_BYTES)
         keyring = Keyring(token_keys(self._nodes.config))
 

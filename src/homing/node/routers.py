@@ -50,6 +50,9 @@ class Task(msgspec.Struct):
     log_format: Format
 
 
+_IMPORTABLE = "the broker imports it: install the module, or name its directory, as in PYTHONPATH=. homing broker …"
+
+
 def load_route(text: str) -> Route | None:
     """The function that `module:function` names; None for an empty text."""
     if not text:
@@ -58,7 +61,7 @@ def load_route(text: str) -> Route | None:
     try:
         route = getattr(import_module(module), name) if colon else None
     except (ImportError, AttributeError) as error:
-        raise ConfigError([f"service.route: {text!r}: {error}"]) from error
+        raise ConfigError([f"service.route: {text!r}: {error}"], hint=_IMPORTABLE) from error
     if not callable(route):
         raise ConfigError([f"service.route: {text!r} is not module:function of a callable"])
     return route  # type: ignore[no-any-return]

@@ -18,9 +18,9 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from homing.loops import Blocking
+from homing.loops import Blocking, made_as
 from homing.push import publisher, subscriber
-from homing.push.subscription import Fields
+from homing.push.given import Wanted
 from homing.push.values import Value
 from homing.wire.pushed import Gap, Push
 
@@ -28,6 +28,7 @@ from homing.wire.pushed import Gap, Push
 class Publisher(Blocking[publisher.Publisher]):
     """homing.Publisher, blocking."""
 
+    @made_as(publisher.Publisher)
     def __init__(self, *matchers: str, **settings: Any) -> None:
         super().__init__(publisher.Publisher(*matchers, **settings).__aenter__)
 
@@ -49,10 +50,11 @@ class Publisher(Blocking[publisher.Publisher]):
 class Subscriber(Blocking[subscriber.Subscriber]):
     """homing.Subscriber, blocking; iterate over it."""
 
+    @made_as(subscriber.Subscriber)
     def __init__(self, client_id: str, *connectors: str, **settings: Any) -> None:
         super().__init__(subscriber.Subscriber(client_id, *connectors, **settings).__aenter__)
 
-    def subscribe(self, wanted: str | Fields, name: str = "default") -> None:
+    def subscribe(self, wanted: Wanted, name: str = "default") -> None:
         """Set a subscription; returns once it is in force."""
         self._call(self._inner.subscribe(wanted, name))
 
@@ -71,7 +73,7 @@ class Subscriber(Blocking[subscriber.Subscriber]):
         return self._call(self._inner.__anext__())
 
     def get(self, timeout: float | None = None) -> Push | Gap:
-        """The next one; TimeoutError if none comes in time."""
+        """The next one; TimeoutError if none comes in time, at once with 0."""
 
         async def within() -> Push | Gap:
             async with asyncio.timeout(timeout):

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from homing.errors import Malformed, RemoteProtocolError
+from homing.errors import HomingError, Malformed, RemoteProtocolError
 from homing.ports import Link, Port
 from homing.push.links import BEAT
 
@@ -45,7 +45,7 @@ class Calling(ABC):
 
     @abstractmethod
     def greet(self, link: Link) -> None:
-        """A new link: say who we are, and again what matters."""
+        """A new link: say who we are, and again what matters; raises what ends it."""
 
     @abstractmethod
     def take(self, message: bytes, now: float) -> None:
@@ -58,7 +58,11 @@ class Calling(ABC):
         self._heard = now
         self._listening = True
         self._port.cancel(NEXT)
-        self.greet(link)
+        try:
+            self.greet(link)
+        except HomingError as error:  # it has nothing to say who it is with
+            link.close(str(error))
+            self.closed(link, now)
 
     def receive(self, link: Link, message: bytes, now: float) -> None:
         if link is not self._link:

@@ -72,6 +72,8 @@ MAX_DEPTH = 32
 MAX_DIGITS = 32
 
 _WORDS = frozenset({"and", "or", "not", "in", "exists", "starts", "with", "true", "false"})
+# What other languages write, and what is written here.
+_ELSEWHERE = {"==": "=", "&&": "and", "||": "or", "&": "and", "|": "or", "<>": "!=", "!": "not"}
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -79,7 +81,7 @@ _TOKEN = re.compile(
     | (?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     | `(?P<quoted>[^`]*)`
     | (?P<name>[^\W\d][\w.-]*)
-    | (?P<symbol>\.\.|[<>!]=|[=<>(),])
+    | (?P<symbol>\.\.|[<>!]=|=(?!=)|<(?!>)|[>(),])
     )""",
     re.VERBOSE | re.DOTALL,
 )
@@ -116,7 +118,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             column = at + len(text[at:]) - len(text[at:].lstrip()) + 1
-            raise FilterError(f"cannot read {text[column - 1]!r}", text, column)
+            raise FilterError(_unread(text, column), text, column)
         kind = match.lastgroup or ""
         word = match.group(kind)
         column = match.start(kind) + 1
@@ -126,6 +128,15 @@ def _tokens(text: str) -> list[_Token]:
         at = match.end()
     tokens.append(_Token("end", "the end", len(text) + 1))
     return tokens
+
+
+def _unread(text: str, column: int) -> str:
+    """Why no token begins here; signs of other languages have a word in this one."""
+    sign = text[column - 1]
+    for other, word in _ELSEWHERE.items():
+        if text.startswith(other, column - 1):
+            return f"`{other}` is written `{word}` here"
+    return f"cannot read {sign!r}" + (": the string has no end" if sign in "\"'" else "")
 
 
 class _Parser:

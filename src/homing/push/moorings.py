@@ -6,6 +6,7 @@ What a role sends in one turn of the loop leaves in one write.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Hashable
@@ -20,6 +21,10 @@ from homing.ports import Link, Role
 CONNECT_TIMEOUT = 5.0
 # First and last pause between dials: a node that is back is noticed within a second.
 PAUSES = (0.05, 1.0)
+# Seconds within which a node sends away whom it does not let in; who was let in is soon back elsewhere.
+AT_ONCE = 1.0
+
+_log = logging.getLogger("homing.moorings")
 
 
 Find = Callable[[str], Awaitable[str]]
@@ -43,6 +48,7 @@ class MooredLink(Link, asyncio.Protocol):
 
     def __init__(self, moorings: Moorings, plug: str) -> None:
         super().__init__(plug)
+        self.where: Endpoint | str = ""
         self._moorings = moorings
         self._stream = moorings.stream()
         self._transport: asyncio.Transport | None = None
@@ -56,6 +62,8 @@ class MooredLink(Link, asyncio.Protocol):
 
     def close(self, reason: str = "") -> None:
         self._flush()
+        if reason:
+            self._moorings.failure = f"{self.where}: {reason}"
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
@@ -116,6 +124,7 @@ class Moorings:
         self.link: MooredLink | None = None  # the newest
         self._tls = tls
         self._find = find
+        self._unreached: set[Endpoint] = set()  # those whose outage was logged
         self._dials: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
 
@@ -167,18 +176,29 @@ class Moorings:
             try:
                 if self._find is not None:
                     where = parse_endpoint(await self._find(str(where)))
+                link.where = where
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     await self._dial(link, where)
-                backoff.reset()
+                self._unreached.discard(where)
+                since = self.loop.time()
                 await link.over
+                if self.loop.time() - since >= AT_ONCE:
+                    backoff.reset()
             except HomingError as error:
-                self.failure = str(error)
+                self._note(where, str(error))
             except (OSError, TimeoutError) as error:
-                self.failure = f"{where}: {why_unreachable(error)}"
+                self._note(where, f"{where}: {why_unreachable(error)}")
             except asyncio.CancelledError:
                 link.close()
                 raise
             await asyncio.sleep(backoff.pause())
+
+    def _note(self, where: Endpoint, said: str) -> None:
+        """Log it once for each endpoint and outage: who only waits for pushes is told in no other way."""
+        level = logging.DEBUG if where in self._unreached else logging.WARNING
+        self._unreached.add(where)
+        self.failure = said
+        _log.log(level, "no connection, trying on: %s", said)
 
     async def _dial(self, link: MooredLink, where: Endpoint) -> None:
         if where.path:

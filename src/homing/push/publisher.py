@@ -14,23 +14,14 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TypeAlias
-
-import msgspec
+from typing import Self, TypeAlias
 
 from homing.clock import SystemClock
-from homing.errors import (
-    ConfigError,
-    HomingError,
-    Malformed,
-    RequestTimeout,
-    ShuttingDown,
-    SubscriptionError,
-)
-from homing.ids import ID_BYTES, IdMaker
+from homing.errors import Closed, HomingError, RequestTimeout
+from homing.ids import IdMaker
+from homing.push import given
 from homing.push.moorings import Moorings
 from homing.push.publishing import Publishing
-from homing.push.subscription import check_attributes
 from homing.push.values import Value
 from homing.wire.packet import PacketStream
 
@@ -43,36 +34,43 @@ Publication: TypeAlias = (
 
 
 class Publisher:
-    """A publisher on the running loop; one connection, any number of publications under way."""
+    """A publisher on the running loop; one connection, any number of publications under way.
+
+        async with homing.Publisher("127.0.0.1:7001") as publisher:
+            matched = await publisher.publish({"price": 12.5, "city": "Paris"}, b"hello")
+
+    homing.sync.Publisher blocks.
+    """
 
     def __init__(
         self, *matchers: str, token: str = "", timeout: float | None = 30.0, window: int = 4096
     ) -> None:
         """`matchers`: any of them, then in turn or where a busy one says that there is less to do.
 
-        `window`: under way before `publish` waits.
+        `token`: one of the fabric's API keys, where it has any. `timeout`: seconds until a publication that nobody
+        acknowledged is given up; None never. `window`: under way before `publish` waits.
         """
-        if window < 1:
-            raise ConfigError([f"window: at least 1 publication under way, not {window}"])
-        start = secrets.randbelow(max(1, len(matchers)))  # many publishers spread out
-        self._matchers: Sequence[str] = (*matchers[start:], *matchers[:start]) or (DEFAULT_MATCHER,)
-        self._token = token.encode()
-        self._timeout = timeout
-        self._window = window
-        self._slots = asyncio.Semaphore(window)
+        where = given.endpoints(matchers, DEFAULT_MATCHER)
+        start = secrets.randbelow(len(where))  # many publishers spread out
+        self._matchers: Sequence[str] = (*where[start:], *where[:start])
+        self._token = given.token(token)
+        self._timeout = given.seconds(timeout)
+        self._window = given.window(window)
+        self._slots = asyncio.Semaphore(self._window)
         self._waiting: dict[bytes, asyncio.Future[int]] = {}
         self._deadlines: deque[tuple[float, asyncio.Future[int]]] = deque()  # all equally far
         self._timer: asyncio.TimerHandle | None = None
         self._moorings: Moorings | None = None
         self._role: Publishing | None = None
+        self._closed = False
 
     @property
     def matcher(self) -> str:
         """The matcher it publishes at; one that is busy may send it to another."""
         return self._matchers[0] if self._role is None else self._role.endpoint
 
-    async def __aenter__(self) -> Publisher:
-        self._open()
+    async def __aenter__(self) -> Self:
+        self._open(asyncio.get_running_loop())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -87,8 +85,10 @@ class Publisher:
         answered and goes nowhere a second time.
 
         Raises SubscriptionError for attributes that have no meaning, a Refused (QueueFull,
-        TooLarge, Denied…) if the matcher says no, RequestTimeout if nobody says anything.
+        TooLarge, Denied…) if the matcher says no, RequestTimeout if nobody says anything, Closed
+        once this publisher was closed.
         """
+        identity = given.identity(identity)
         known = self._waiting.get(identity)
         if known is not None and not known.done():  # under way already: one answer for both
             return await asyncio.shield(known)
@@ -103,9 +103,9 @@ class Publisher:
         under_way: deque[asyncio.Future[int]] = deque()
         try:
             for publication in publications:
-                while under_way and (len(under_way) >= self._window or self._open().full):
+                while under_way and (len(under_way) >= self._window or self._full()):
                     yield await under_way.popleft()
-                under_way.append(self._start(*publication))
+                under_way.append(self._start(*given.parts(publication)))
             while under_way:
                 yield await under_way.popleft()
         finally:
@@ -116,19 +116,12 @@ class Publisher:
         self, attributes: Mapping[str, Value], payload: bytes | str, identity: bytes = b""
     ) -> asyncio.Future[int]:
         """Send one; what comes of it. No task and no timer of its own: those cost more than it."""
-        check_attributes(dict(attributes))
-        if identity and len(identity) != ID_BYTES:
-            raise Malformed(f"a message id is {ID_BYTES} bytes, got {len(identity)}")
-        try:
-            body = payload.encode() if isinstance(payload, str) else payload
-            json = msgspec.json.encode(attributes)
-        except UnicodeEncodeError as error:
-            raise SubscriptionError(f"text that has no UTF-8: {error}") from error
-        identity = self._open().publish(json, body, identity)
+        json, body = given.publication(attributes, payload)
+        loop = asyncio.get_running_loop()
+        identity = self._open(loop).publish(json, body, given.identity(identity))
         known = self._waiting.get(identity)
         if known is not None and not known.done():  # under way already: one answer for both
             return known
-        loop = asyncio.get_running_loop()
         future = self._waiting[identity] = loop.create_future()
         if self._timeout is not None:
             while self._deadlines and self._deadlines[0][1].done():
@@ -152,19 +145,34 @@ class Publisher:
                 future.set_exception(RequestTimeout(self._why_late()))
 
     async def close(self) -> None:
-        """Hang up; whoever still waits gets ShuttingDown."""
-        moorings, self._moorings, self._role = self._moorings, None, None
+        """Hang up, for good; whoever still waits is told that it is Closed."""
+        moorings = self._moorings
+        if moorings is not None and not moorings.loop.is_closed():
+            self._here(asyncio.get_running_loop())
+        self._closed = True
+        self._moorings = self._role = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._deadlines.clear()
         for future in list(self._waiting.values()):
-            if not future.done():
-                future.set_exception(ShuttingDown("the publisher was closed"))
-        if moorings is not None:
+            if not future.done() and not future.get_loop().is_closed():
+                future.set_exception(Closed("the publisher was closed"))
+        if moorings is not None and not moorings.loop.is_closed():
             await moorings.close()
 
-    def _open(self) -> Publishing:
+    def _full(self) -> bool:
+        return self._role is not None and self._role.full
+
+    def _here(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nothing of ours may be touched from any other loop than its own."""
+        if self._moorings is not None and self._moorings.loop is not loop:
+            raise Closed("this publisher is another event loop's")
+
+    def _open(self, loop: asyncio.AbstractEventLoop) -> Publishing:
+        if self._closed:
+            raise Closed("the publisher was closed")
+        self._here(loop)
         if self._role is None:
             self._moorings = Moorings(PacketStream)
             ids = IdMaker(SystemClock.wall, secrets.token_bytes(8))
@@ -187,7 +195,12 @@ class Publisher:
         return self._role is not None and self._role.connected
 
     def _why_late(self) -> str:
-        if self.connected or self._moorings is None:
-            return f"no acknowledgement within {self._timeout} s"
+        if self._role is None or self._moorings is None or self._role.greeted:
+            return f"no acknowledgement within {self._timeout:g} s"
+        if self.connected:
+            return (
+                f"{self.matcher} is there and does not answer as a matcher does within {self._timeout:g} s: "
+                "is it stuck, or another port than that for publishers?"
+            )
         tried = ", ".join(self._matchers)
         return f"no matcher answers at {tried} ({self._moorings.failure or 'no answer'})"

@@ -63,6 +63,7 @@ class Publishing(Calling):
         self._held: list[bytes] | None = None  # what shall go there, once it is there
         self._rested = 0.0  # when the next move may begin
         self.moves = 0
+        self.greeted = False  # what it is connected to has answered as a matcher does
 
     def __len__(self) -> int:
         """Publications not acknowledged yet."""
@@ -96,6 +97,7 @@ class Publishing(Calling):
     # homing.push.calling
 
     def greet(self, link: Link) -> None:
+        self.greeted = False
         self._assembler = Assembler(publish.MESSAGE_ID)
         link.send(publish.Hello(self._token).encode())
         for image in self._open.values():
@@ -108,6 +110,7 @@ class Publishing(Calling):
 
     def _one(self, message: Message, now: float) -> None:
         typed = publish.from_matcher(message)
+        self.greeted = self.greeted or typed is not None
         if isinstance(typed, publish.Accepted):
             self._settle(typed.message_id, typed.matched)
         elif isinstance(typed, publish.Hello):

@@ -20,24 +20,24 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from homing.errors import (
+    Closed,
     ConfigError,
     Denied,
     HomingError,
     Malformed,
     Replaced,
     RequestTimeout,
-    ShuttingDown,
 )
-from homing.push.filters import MAX_SUBSCRIPTIONS, parse_filter
+from homing.push import given
+from homing.push.filters import MAX_SUBSCRIPTIONS
 from homing.push.moorings import Moorings, Whole
 from homing.push.sessions import DEFAULT
 from homing.push.subscribing import Subscribing
-from homing.push.subscription import Fields
 from homing.push.tickets import ask_authority
-from homing.wire.pushed import MAX_WAIT, Auth, Gap, Push, Wait
+from homing.wire.pushed import Auth, Gap, Push, Wait
 
 DEFAULT_CONNECTOR = "127.0.0.1:7005"
 # Publications kept for an application that is busy; then the connection is not read.
@@ -45,7 +45,15 @@ MAX_KEPT = 10_000
 
 
 class Subscriber:
-    """A subscriber on the running loop; iterate over it for publications and gaps."""
+    """A subscriber on the running loop; iterate over it for publications and gaps.
+
+        async with homing.Subscriber(client_id, authority="http://127.0.0.1:7006", api_key=key) as subscriber:
+            await subscriber.subscribe('price in 10..20 and city = "Paris"')
+            async for push in subscriber:
+                print(push.attrs, push.body)
+
+    homing.sync.Subscriber blocks.
+    """
 
     def __init__(
         self,
@@ -63,21 +71,23 @@ class Subscriber:
         timeout: float | None = 30.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`credentials`: called before each connect for (timestamp, token), which expire.
+        """`client_id`: 24 hex digits, this client's own for good. `connectors`: tried in turn.
+
+        `credentials`: called before each connect for (timestamp, token), which expire; on the loop, so it must not wait.
 
         `authority`: a URL to ask for them instead; `connectors` then overrule the one it names.
+
+        `timeout`: seconds for `subscribe` and `unsubscribe`, None for ever; pushes are waited for as long as it takes.
 
         `wait`: seconds (0 to 600) that a durable session waits, when it comes to another connector, for one that is
         away and may hold something older; the connector's own setting (5) if not named. `waiting` is called when it does.
         """
-        if wait is not None and not 0 <= wait <= MAX_WAIT:
-            raise ConfigError([f"wait is 0 to {MAX_WAIT:g} seconds, got {wait:g}"])
-        if waiting is not None and wait is None:
-            raise ConfigError(["who wants to hear of waiting says how long to wait"])
-        if authority and (token or credentials):
-            raise ConfigError(["either an authority or a token, not both"])
-        self.client_id = client_id
-        self._connectors: Sequence[str] = connectors or (DEFAULT_CONNECTOR,)
+        given.waits(wait, waiting is not None)
+        given.proofs(authority, api_key, token, credentials)
+        if ack not in ("auto", "manual"):
+            raise ConfigError([f'ack is "auto" or "manual", not {ack!r}'], hint="")
+        self.client_id = given.client_id(client_id)
+        self._connectors: Sequence[str] = given.endpoints(connectors, DEFAULT_CONNECTOR)
         self._given = bool(connectors)
         self._authority = authority
         self._api_key = api_key
@@ -86,28 +96,34 @@ class Subscriber:
         self._auto = ack == "auto"
         self._wait = wait
         self._waiting = waiting
-        self._timeout = timeout
+        self._timeout = given.seconds(timeout)
         self._tls = tls
         self._arrived: asyncio.Queue[Push | Gap | HomingError] = asyncio.Queue()
+        self._told = False  # a refusal waits among them for whoever asks next
+        self._closed = False
         self._parts: dict[str, int] = {}  # name -> alternatives of its filter
         self._left_over: set[str] = set()  # alternatives of an earlier life, removed
         self._last: Push | None = None
         self._moorings: Moorings | None = None
         self._role: Subscribing | None = None
 
-    async def __aenter__(self) -> Subscriber:
+    async def __aenter__(self) -> Self:
         self._open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def subscribe(self, wanted: str | Fields, name: str = DEFAULT[0]) -> None:
+    async def subscribe(self, wanted: given.Wanted, name: str = DEFAULT[0]) -> None:
         """Set a subscription from a filter or from fields; returns once it is in force.
 
         A filter with alternatives (`or`) becomes several subscriptions, `name`, `name/2`…
+
+        Raises FilterError or SubscriptionError for what has no meaning, Denied if the connector lets us not
+        in, RequestTimeout if none answers (it is set when one does), Closed once this subscriber was closed.
         """
-        alternatives = parse_filter(wanted) if isinstance(wanted, str) else [wanted]
+        alternatives = given.alternatives(wanted)
+        name = given.subscription_name(name, DEFAULT[0])
         role = self._open()
         waits = []
         for number, fields in enumerate(alternatives, 1):
@@ -122,44 +138,65 @@ class Subscriber:
 
     async def unsubscribe(self, name: str = DEFAULT[0]) -> None:
         """Remove a subscription."""
+        name = given.subscription_name(name, DEFAULT[0])
+        role = self._open()
         waits = []
         for number in range(1, self._parts.pop(name, 1) + 1):
             waits.append(future := self._future())
-            self._open().unsubscribe(_part(name, number), _settle(future))
+            role.unsubscribe(_part(name, number), _settle(future))
         await self._all(waits)
 
     async def ack(self, push: Push) -> None:
         """Say that a publication is dealt with; a durable session then owes it no more."""
+        if not isinstance(push, Push):
+            raise TypeError(f"a homing.Push is acknowledged, not {push!r:.60}")
         self._open().acknowledge(push.id)
 
     def __aiter__(self) -> AsyncIterator[Push | Gap]:
         return self
 
     async def __anext__(self) -> Push | Gap:
-        role = self._open()
+        # What is here already needs no look at which loop runs: before Python 3.12 that is a system call.
+        role = self._open() if self._role is None or self._arrived.empty() else self._role
         if self._last is not None and self._auto and self._durable:
             role.acknowledge(self._last.id)
         arrived = await self._arrived.get()
         if self._arrived.qsize() == MAX_KEPT // 2:
             self._read(True)
         if isinstance(arrived, HomingError):
-            if isinstance(arrived, Replaced):
-                self._arrived.put_nowait(arrived)  # it stays so, however often one asks
+            self._told = isinstance(arrived, Replaced | Closed)
+            if self._told:
+                self._arrived.put_nowait(arrived)  # it stays so, however often and many ask
             raise arrived
         self._last = arrived if isinstance(arrived, Push) else self._last
         return arrived
 
     async def close(self) -> None:
-        """Acknowledge the last one and hang up."""
+        """Acknowledge the last one and hang up, for good; whoever still waits is told that it is Closed."""
         role, moorings = self._role, self._moorings
+        alive = moorings is not None and not moorings.loop.is_closed()
+        if alive:
+            self._here()
+        self._closed = True
         self._role = self._moorings = None
-        if role is not None and self._last is not None and self._auto and self._durable:
+        if role is None or moorings is None or not alive:
+            return
+        if self._last is not None and self._auto and self._durable:
             role.acknowledge(self._last.id)
-        if moorings is not None:
-            await moorings.close()
-        self._arrived.put_nowait(ShuttingDown("the subscriber was closed"))
+        while not self._arrived.empty():
+            self._arrived.get_nowait()
+        role.refused(Closed("the subscriber was closed"))
+        await moorings.close()
+
+    def _here(self) -> None:
+        """Nothing of ours may be touched from any other loop than its own."""
+        if self._moorings is not None and self._moorings.loop is not asyncio.get_running_loop():
+            raise Closed("this subscriber is another event loop's")
 
     def _open(self) -> Subscribing:
+        if self._closed:
+            raise Closed("the subscriber was closed")
+        self._here()
         if self._role is None:
             find = self._find_connector if self._authority else None
             self._moorings = Moorings(Whole, self._tls, find)
@@ -176,6 +213,8 @@ class Subscriber:
         return self._role
 
     def _take(self, arrived: Push | Gap) -> None:
+        if self._closed:
+            return
         if self._durable and isinstance(arrived, Push) and self._is_unasked(arrived):
             self._open().acknowledge(arrived.id)
             return
@@ -220,12 +259,18 @@ class Subscriber:
         return where if self._given else ticket.connector
 
     def _auth(self) -> Auth:
-        timestamp, token = self._credentials()
+        """What the application's own function raises or gives wrong is told as a refusal, and asked for again."""
+        try:
+            timestamp, token = self._credentials()
+        except Exception as error:
+            raise Denied(f"no credentials: {type(error).__name__}: {error}") from error
         durable = self._durable
         return Auth(self.client_id, timestamp, token, durable, durable, wait=self._wait)
 
     def _refused(self, error: HomingError | None) -> None:
-        if isinstance(error, Replaced) or (error is not None and self._arrived.qsize() < MAX_KEPT):
+        """Told once, however often it is tried meanwhile: who comes late must not read of it all day."""
+        if error is not None and not (self._told and isinstance(error, Denied | Malformed)):
+            self._told = True
             self._arrived.put_nowait(error)
 
     def _future(self) -> asyncio.Future[None]:
@@ -236,10 +281,18 @@ class Subscriber:
             async with asyncio.timeout(self._timeout):
                 await asyncio.gather(*waits)
         except TimeoutError:
-            why = self._moorings.failure if self._moorings is not None else ""
-            raise RequestTimeout(
-                f"no connector answered within {self._timeout:g} s" + (f": {why}" if why else "")
-            ) from None
+            raise RequestTimeout(self._why_late()) from None
+
+    def _why_late(self) -> str:
+        said = f"no connector answered within {self._timeout:g} s"
+        role, moorings = self._role, self._moorings
+        if role is None or moorings is None:
+            return said
+        if moorings.failure:
+            return f"{said}: {moorings.failure}"
+        if moorings.link is None or role.welcome:
+            return said
+        return f"{said}: is {role.endpoint} stuck, another port than that for subscribers, or does it speak TLS?"
 
 
 def _part(name: str, number: int) -> str:

@@ -123,7 +123,11 @@ class Subscribing(Calling):
 
     def greet(self, link: Link) -> None:
         self._answers = AnswerStream()
-        auth = self._credentials()
+        try:
+            auth = self._credentials()
+        except HomingError as error:
+            self.refused(error)
+            raise
         self._durable = auth.ack
         link.send(command([b"auth", msgspec.json.encode(auth)]))
 

@@ -137,11 +137,18 @@ class Asking:
         return found
 
     def _make_plan(self, service: str, patience: float, priority: int, streamed: bool) -> Plan:
-        name = service.encode()
+        if not isinstance(service, str):
+            raise TypeError(f"a service's name is text, not {type(service).__name__}")
+        try:
+            name = service.encode()
+        except UnicodeEncodeError as error:
+            raise Malformed(f"text that has no UTF-8: {error}") from None
         if not 1 <= len(name) <= NAME_MAX:
             raise Malformed(f"a service name has 1 to {NAME_MAX} bytes, got {len(name)}")
         if not patience > 0:
             raise Malformed(f"a timeout is more than 0 seconds, got {patience}")
+        if priority not in range(10):
+            raise Malformed(f"a priority is 0 to 9, got {priority}")
         behind = mdp.request_head(self.dialect, name)
         report = mdp.report_head(self.dialect, Kind.FINAL, name)
         if self.dialect != Dialect.D0X:

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from homing.errors import LinkError
-from homing.loops import Blocking, fastest_loop
+from homing.loops import Blocking, fastest_loop, made_as
 from homing.service import client as asynchronous
 from homing.service.client import Options
 from homing.service.worker import GRACE
@@ -32,6 +32,7 @@ _AHEAD = 64
 class Client(Blocking[asynchronous.Client]):
     """homing.Client, blocking. Takes what it takes; close it, or use it in a `with`."""
 
+    @made_as(asynchronous.Client)
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         async def make() -> asynchronous.Client:
             return asynchronous.Client(*arguments, **settings)
@@ -174,6 +175,7 @@ def _told(task: asyncio.Task[None]) -> None:
 class Worker(AsyncWorker):
     """homing.Worker, blocking: `run` returns once `stop` was called, from a thread or a signal."""
 
+    @made_as(AsyncWorker)
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._running: asyncio.AbstractEventLoop | None = None

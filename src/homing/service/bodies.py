@@ -42,7 +42,10 @@ class Codec:
         if type(body) is bytes:
             return LAST[len(body)] + body if len(body) <= SHORT_MAX else frame(body, False)
         if isinstance(body, str):
-            return frame(body.encode(), False)
+            try:
+                return frame(body.encode(), False)
+            except UnicodeEncodeError as error:
+                raise Malformed(f"text that has no UTF-8: {error}") from None
         if body is None:
             return EMPTY
         if isinstance(body, bytearray | memoryview):

@@ -24,6 +24,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from homing.backoff import Backoff
 from homing.errors import (
+    Closed,
     HandshakeRefused,
     HomingError,
     LinkError,
@@ -64,8 +65,20 @@ class Options(TypedDict, total=False):
     priority: int  # 0 to 9, 9 first
 
 
+_OPTIONS = frozenset(Options.__annotations__)
+
+
 class Client:
-    """Requests over one kept connection; see the module's docstring."""
+    """Requests over one kept connection.
+
+        async with homing.Client("tcp://127.0.0.1:5555") as client:
+            answer = await client.request("echo", b"hello", timeout=2.0, retries=3)
+            total = await client.request("sum", [1, 2, 3], returns=int)
+            async for thumb in client.map("resize", pictures, in_flight=64): ...
+            async for line in client.stream("tail", b"/var/log/syslog"): ...
+
+    A refusal comes as the exception of its code (homing.errors.Refused). One event loop's; homing.sync.Client blocks.
+    """
 
     def __init__(
         self,
@@ -84,6 +97,10 @@ class Client:
 
         `dialect` `01` or `02` is for brokers that others wrote: one request at a time.
         """
+        if in_flight < 1:
+            raise ValueError(f"in_flight is at least 1, not {in_flight}")
+        if not heartbeat > 0:
+            raise ValueError(f"heartbeat is more than 0 seconds, not {heartbeat}")
         if dialect not in _DIALECTS:
             raise ValueError(f"no dialect {dialect!r}; there are: {', '.join(_DIALECTS)}")
         self._asking = Asking(_DIALECTS[dialect], in_flight)
@@ -174,6 +191,7 @@ class Client:
         """Ask once for every body, many at a time; the answers come in the order of the bodies."""
         if in_flight < 1:
             raise ValueError("in_flight is at least 1")
+        _known(options)
         read, write = self._codec.reader(returns), self._codec.write
         plan = self._plan(service, options.get("timeout"), options.get("priority", PRIORITY))
         window: deque[tuple[Asked, bytes]] = deque()
@@ -218,6 +236,7 @@ class Client:
         `timeout` is the longest wait for the next part; nothing is retried. A worker that answers
         whole gives one part. An empty last part only says that it was the last.
         """
+        _known(options)
         read = self._codec.reader(returns)
         patience, priority = options.get("timeout"), options.get("priority", PRIORITY)
         plan = self._plan(service, patience, priority, streamed=True)
@@ -431,5 +450,12 @@ class Client:
         self._wake()
 
 
-def _closed() -> LinkError:
-    return LinkError("the client was closed")
+def _known(options: Options) -> None:
+    """An option that is misspelt would be no option, and nobody told."""
+    if not options.keys() <= _OPTIONS:
+        unknown = ", ".join(sorted(options.keys() - _OPTIONS))
+        raise TypeError(f"no option {unknown}; there are: {', '.join(sorted(_OPTIONS))}")
+
+
+def _closed() -> Closed:
+    return Closed("the client was closed")

@@ -63,7 +63,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Worker:
-    """Functions offered as services; see the module's docstring."""
+    """Functions offered as services.
+
+        worker = homing.Worker("tcp://127.0.0.1:5556")
+
+        @worker.service("sum", concurrency=16)
+        def total(numbers: list[float]) -> float:
+            return sum(numbers)
+
+        worker.run_forever()  # or: await worker.run()
+
+    Annotations say what is taken and given: bytes, str, list[bytes], anything that JSON can carry. An exception is a refusal.
+    """
 
     def __init__(
         self,
@@ -99,6 +110,8 @@ class Worker:
         self, name: str, *, concurrency: int = 1, run: str | None = None
     ) -> Callable[[F], F]:
         """Offer the decorated function under this name; an empty name is any service."""
+        if callable(name) or not isinstance(name, str):
+            raise TypeError(f'a service has a name: @worker.service("name"), not {name!r:.60}')
         if name in self._offers:
             raise ValueError(f"this worker serves {name!r} already")
         if not 1 <= concurrency <= CREDIT_MAX:
@@ -137,11 +150,13 @@ class Worker:
         """
         if not self._offers:
             raise ValueError("a worker without a service: use @worker.service(name)")
+        if self._end is not None:
+            raise RuntimeError("this worker runs already: `stop` it first, or make another one")
+        self._open_pools()
+        stations = [self._station(name) for name in self._offers]
         self._end = asyncio.get_running_loop().create_future()
         if self._stopping:
             self._end.set_result(None)
-        self._open_pools()
-        stations = [self._station(name) for name in self._offers]
         try:
             for station in stations:
                 station.start()
@@ -151,6 +166,7 @@ class Worker:
             self._announced.clear()
             self._ready.clear()
             self._stopping = False
+            self._end = None
             for pool in self._pools.values():
                 pool.shutdown(wait=False, cancel_futures=True)
             self._pools.clear()

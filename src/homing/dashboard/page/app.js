@@ -92,6 +92,21 @@ function prose(tag, text, attributes) {
   made.append(...text.split("`").map((part, i) => (i % 2 ? element("code", part) : part)));
   return made;
 }
+// What is there becomes what was made: only what differs is touched, so that a text somebody has selected to copy stays selected.
+function put(target, ...made) {
+  const shell = target.cloneNode(false);
+  shell.append(...made);
+  become(target, shell);
+}
+function become(old, made) {
+  if (old.nodeName !== made.nodeName) return old.replaceWith(made);
+  if (old.nodeType === Node.TEXT_NODE) return void (old.data === made.data || (old.data = made.data));
+  for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  const olds = [...old.childNodes], mades = [...made.childNodes];
+  mades.forEach((one, i) => (i < olds.length ? become(olds[i], one) : old.append(one)));
+  for (const one of olds.slice(mades.length)) one.remove();
+}
 function table(id, caption, columns, rows, none) {
   const target = $(id), head = element("tr"), body = element("tbody");
   for (const name of columns) head.append(element("th", name, { scope: "col" }));
@@ -107,7 +122,7 @@ function table(id, caption, columns, rows, none) {
   }
   const top = element("thead");
   top.append(head);
-  target.replaceChildren(element("caption", caption), top, body);
+  put(target, element("caption", caption), top, body);
 }
 // The median of the busiest service: what most requests of this second met.
 function overall(services) {
@@ -127,7 +142,7 @@ function figures(frame) {
     ["median time to answer", time(overall(frame.times.homing_service_request_seconds))],
     ["journal events a second", count(sum(r.homing_journal_events_total))],
   ];
-  $("figures").replaceChildren(...shown.map(([name, value]) => {
+  put($("figures"), ...shown.map(([name, value]) => {
     const box = element("div", undefined, { class: "figure" });
     box.append(element("b", value), element("span", name));
     return box;
@@ -135,7 +150,7 @@ function figures(frame) {
 }
 function card(node) {
   const box = element("article", undefined, { class: "node" }), title = element("h3"), list = element("dl");
-  title.append(element("span", undefined, { class: "dot " + (node.up ? "good" : "bad") }), document.createTextNode(`${node.role} ${node.name}`));
+  title.append(element("span", undefined, { class: "dot " + (node.up ? "good" : "bad"), role: "img", "aria-label": node.up ? "up" : "down" }), document.createTextNode(`${node.role} ${node.name}`));
   for (const [name, value] of Object.entries(node.facts || {})) list.append(element("dt", name), element("dd", String(value)));
   box.append(title, list);
   return box;
@@ -180,7 +195,7 @@ function topology(top) {
 }
 // Cards in the order that a message walks; one column a kind.
 function lane(id, columns) {
-  $(id).replaceChildren(...columns.filter((cards) => cards.length).map((cards) => {
+  put($(id), ...columns.filter((cards) => cards.length).map((cards) => {
     const column = element("div", undefined, { class: "column" });
     column.append(...cards);
     return column;
