@@ -48,6 +48,7 @@ class Move:
     __slots__ = (
         "again",
         "claims",
+        "ending",
         "link",
         "number",
         "pause",
@@ -70,6 +71,7 @@ class Move:
         self.link: Link | None = None  # the dispatcher it goes over
         self.sent: dict[bytes, None] = {}  # publications under way
         self.told: set[bytes] = set()  # changes that tell of its subscriptions
+        self.ending = b""  # the one that ends them here, until the matchers say that it has
         self.tried = 0.0
         self.again = 0.0  # when, without a link
         self.pause = REFUSED_SECONDS
@@ -84,6 +86,7 @@ class Moves:
         self.departures = 0
         self.waits = 0  # of sessions that came, for a connector that was away
         self.cut = 0  # when we last lost a dispatcher, and with it perhaps a claim: unix time in µs
+        self._alone: float | None = None  # since when all dispatchers that we had are gone
         self._connector = connector
         # Ours, not answered by all; at most one a session.
         self._claims: dict[bytes, Awaiting] = {}
@@ -115,14 +118,14 @@ class Moves:
         links = self._dispatchers()
         if not links:
             session.store.came.pop(session.client, None)
-        if not links and self.cut:
-            return  # all dispatchers are gone, and may be for long; one that has just started meets them soon
         self._unclaim(session)
-        session.hold()
         claim = self._claim_of(session)
-        self._claims[claim.message_id] = awaiting = Awaiting(session, links, now)
+        awaiting = Awaiting(session, links, now, None if links else self._alone)
+        self._claims[claim.message_id] = awaiting
         self._claimed[session.client] = claim.message_id
-        self._connector.port.later(awaiting.due, claim.message_id)
+        if awaiting.due > now:  # else all dispatchers have been gone for long
+            session.hold()
+            self._connector.port.later(awaiting.due, claim.message_id)
         image = claim.encode()
         for link in links:
             link.send(image)
@@ -134,13 +137,17 @@ class Moves:
             del self._claims[identity]
             self._connector.port.cancel(identity)
 
-    def claim_again(self, link: Link) -> None:
+    def claim_again(self, link: Link, now: float) -> None:
         """A dispatcher that knows of nothing learns whose sessions are here, and tells if not."""
+        self._alone = None
         for session in self._connector.durable.values():
             identity = self._claimed.get(session.client, b"")
             awaiting = self._claims.get(identity)
-            if awaiting is not None and awaiting.unasked:
-                awaiting.ask(link)
+            if awaiting is not None:
+                awaiting.ask(link, now)
+                self._connector.port.later(awaiting.due, identity)
+                if session.link is not None:  # it may have gone on without an answer
+                    session.hold()
                 link.send(self._claim_of(session, identity).encode())
             elif session.move is None:
                 link.send(self._claim_of(session).encode())
@@ -209,12 +216,17 @@ class Moves:
         move = self._told.pop(message_id, None)
         if move is not None:
             move.told.discard(message_id)
+            if message_id == move.ending:
+                move.ending = b""
             self._settle(move, now)
 
     def _overdue(self, message_id: bytes, awaiting: Awaiting, now: float) -> None:
         if awaiting.overdue(len(awaiting.session.early or ()), now):
             self._was_elsewhere(awaiting.session)  # the silent one may have it
-            self._answered(awaiting.session, now)
+            if awaiting.unasked:
+                self._go_on(awaiting.session, now)  # whoever comes is asked nevertheless
+            else:
+                self._answered(awaiting.session, now)
         else:
             self._connector.port.later(awaiting.due, message_id)
 
@@ -257,6 +269,9 @@ class Moves:
 
     def _answered(self, session: Session, now: float) -> None:
         self._unclaim(session)
+        self._go_on(session, now)
+
+    def _go_on(self, session: Session, now: float) -> None:
         self.arrivals += bool(session.early)
         session.release()
         self._connector.delivery.pump(session, now)
@@ -264,10 +279,13 @@ class Moves:
     def left(self, link: Link, now: float) -> None:
         """A dispatcher is gone: it will answer no claims."""
         self.cut = int(self._connector.wall() * 1e6)
-        for awaiting in list(self._claims.values()):
+        if not self._dispatchers():
+            self._alone = now
+        for identity, awaiting in list(self._claims.items()):
             if link in awaiting.links:
                 self._was_elsewhere(awaiting.session)
-                awaiting.lost(link)
+                awaiting.lost(link, now)
+                self._connector.port.later(awaiting.due, identity)
                 self._look(awaiting, now)
         for move in self._moving.values():
             if move.link is link and (move.settled is None or move.session.waiting):
@@ -299,6 +317,7 @@ class Moves:
         move.claims[link] = claim.message_id
         if before is not None and before != claim.message_id:
             link.send(relay.Ack(before).encode())
+        move.pause = REFUSED_SECONDS  # who claims is there, though not everybody may know the way yet
         self._begin(move, now)
 
     def _begin(self, move: Move, now: float) -> None:
@@ -419,10 +438,10 @@ class Moves:
         if move.sent or move.told or session.waiting:
             return
         try:
-            if session.subscriptions:
-                ended = self._connector.unsubscribe(session, "", now)
-                move.told.add(ended)
-                self._told[ended] = move
+            if session.subscriptions or move.ending:  # it may have begun anew before the answer came
+                move.ending = self._connector.unsubscribe(session, "", now)
+                move.told.add(move.ending)
+                self._told[move.ending] = move
                 return
         except DiskFull:
             return  # at the next beat again
