@@ -442,7 +442,11 @@ class Dispatcher(PacketRole):
         everybody: set[Link | bytes] = {*asked}
         if link.plug == "connectors" and self._alone_until is not None:
             everybody.add(PEERS)
-        if not everybody or full or claim.message_id in self._confirming:
+        waiting = self._confirming.get(claim.message_id)
+        if waiting is not None and (waiting.link is link or waiting.link.plug == "peers"):
+            waiting.link = link  # a peer told us of it before; now somebody waits for the answer
+            return
+        if not everybody or full or waiting is not None:
             away = self._away(claim, (), now)
             link.send(relay.Ack(claim.message_id, away=away).encode())
         else:

@@ -38,6 +38,8 @@ MAX_LINGERING: Final = 16_384
 them here may have been away itself. About a KB each; past this the one that moved first is forgotten."""
 IN_FLIGHT: Final = 256
 """Publications of one session under way: a slow connector is not flooded."""
+UNSURE: Final = b"?"
+"""Instead of the change that ends a session's subscriptions: after a restart nobody knows whether all matchers had it."""
 GONE: Final = "gone"
 """The code of a refusal: this connector has no session of that client."""
 
@@ -71,7 +73,8 @@ class Move:
         self.link: Link | None = None  # the dispatcher it goes over
         self.sent: dict[bytes, None] = {}  # publications under way
         self.told: set[bytes] = set()  # changes that tell of its subscriptions
-        self.ending = b""  # the one that ends them here, until the matchers say that it has
+        # The one that ends them here, until the matchers say that it has.
+        self.ending = b"" if session.stamp else UNSURE
         self.tried = 0.0
         self.again = 0.0  # when, without a link
         self.pause = REFUSED_SECONDS
@@ -310,13 +313,14 @@ class Moves:
         if move is None or move.to != claim.connector:
             self._stay(session)
             session.release()
-            move = Move(session, claim.connector, claim.rank[0], now)
+            before, move = move, Move(session, claim.connector, claim.rank[0], now)
+            move.ending = before.ending if before is not None else move.ending
             session.move = self._moving[session.client] = move
             self.departures += 1
-        before = move.claims.get(link)
+        asked = move.claims.get(link)
         move.claims[link] = claim.message_id
-        if before is not None and before != claim.message_id:
-            link.send(relay.Ack(before).encode())
+        if asked is not None and asked != claim.message_id:
+            link.send(relay.Ack(asked).encode())
         move.pause = REFUSED_SECONDS  # who claims is there, though not everybody may know the way yet
         self._begin(move, now)
 
