@@ -6,10 +6,12 @@ from homing.push.awaiting import HOLD_SECONDS
 from homing.push.confirming import MEET_SECONDS
 from homing.push.dispatcher import Dispatcher
 from homing.push.moves import REFUSED_SECONDS
+from homing.push.places import places
 from homing.testing import RecordingLink, RecordingPort
 from homing.wire import relay
 from tests.push.desk import Desk, client_id, message_id
 from tests.push.test_dispatcher import C1, C2, sent
+from tests.push.test_dispatcher import Desk as Dispatching
 from tests.push.test_moves import DURABLE, OTHER, acknowledge, claim_by_other, owing
 
 WAIT = 5.0
@@ -193,3 +195,19 @@ def test_a_claim_that_a_peer_told_of_before_it_asks_is_answered_when_it_is_done(
     assert desk.answers(asking) == []
     desk.dispatcher.receive(desk.connector, relay.Ack(message_id(2)).encode(), 0.0)
     assert desk.answers(asking) == [relay.Ack(message_id(2))]
+
+
+def test_what_another_matcher_sends_for_other_clients_is_refused_until_the_first_is_there() -> None:
+    """It would be answered for those of the first, and be owed for ever."""
+    desk = Dispatching()
+    desk.push(7, places(client_id(1) + client_id(2), C1))
+    other = desk.joined("nodes", relay.Hello(b"match002", b"matcher"))
+    other.take()
+    push = relay.Push(message_id(7), b"p", places(client_id(1), C1), b"{}")
+    desk.tell(other, push)
+    [nak] = sent(other)
+    assert isinstance(nak, relay.Nak)
+    desk.tell(desk.connector, relay.Ack(message_id(7), client_id(1) + client_id(2)))
+    desk.tell(other, push)
+    desk.tell(desk.connector, relay.Ack(message_id(7), client_id(1)))
+    assert sent(other) == [relay.Ack(message_id(7), client_id(1), C1)]

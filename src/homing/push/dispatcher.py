@@ -244,17 +244,18 @@ class Dispatcher(PacketRole):
         turnstile = self._turnstiles.get(link)
         outbox = self.outboxes.get(connector)
         known = outbox and outbox.find(parcel.message_id, parcel.clients, parcel.moved)
-        if (
-            known and outbox and parcel.moved > known.moved
-        ):  # the session was there and has left since
-            outbox.remove(known)
-        elif known:
+        if known and outbox and parcel.moved > known.moved:
+            outbox.remove(known)  # the session was there and has left since
+            known = None
+        elif known and parcel.clients == known.clients:
             if link not in known.sources and parcel.moved == known.moved:
                 known.sources.append(link)
             return
         reason = ""
         if turnstile is not None and turnstile.blocks(connector, parcel.message_id):
             reason = "queue-full waiting for what was refused before"
+        elif known:  # the ack of that one would not be the answer to this
+            reason = "queue-full it is on its way for other clients"
         elif connector not in self.connectors and (redirected or connector not in self._owners):
             reason = "no-service nobody here holds that connector"
         elif outbox is not None and outbox.full:
