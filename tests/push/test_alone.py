@@ -5,7 +5,7 @@ from __future__ import annotations
 from homing.push.awaiting import HOLD_SECONDS
 from homing.push.confirming import MEET_SECONDS
 from homing.push.dispatcher import Dispatcher
-from homing.push.moves import REFUSED_SECONDS
+from homing.push.move import REFUSED_SECONDS
 from homing.push.places import places
 from homing.testing import RecordingLink, RecordingPort
 from homing.wire import relay

@@ -66,7 +66,9 @@ class Dispatcher(PacketRole):
         self._passed: dict[bytes, relay.Subscribe] = {}  # of those, what moves with a session
         self._homes = Homes()  # who claimed which session last
         self._informed: set[Link] = set()  # peers that were told of them
-        self._alone_until: float | None = math.inf  # then, or when all peers are met, claims wait for no more
+        self._alone_until: float | None = (
+            math.inf
+        )  # then, or when all peers are met, claims wait for no more
         self.dial("connectors", unnamed(connectors))
         self.dial("peers", unnamed(peers))
 
@@ -149,7 +151,9 @@ class Dispatcher(PacketRole):
         there = [peer for link, peer in self.peers.items() if link.plug == "peers" and peer.node]
         if len(there) >= len(self.dialled["peers"]) or now >= self._alone_until:
             self._alone_until = None
-            for message_id in [one for one, waits in self._confirming.items() if PEERS in waits.asked]:
+            for message_id in [
+                one for one, waits in self._confirming.items() if PEERS in waits.asked
+            ]:
                 self._confirmed(PEERS, message_id, now)
 
     def _connector_joined(self, link: Link, connector: bytes) -> None:

@@ -19,6 +19,7 @@ from homing.ports import Link
 from homing.push.awaiting import Awaiting
 from homing.push.doorway import CONFIRM_SECONDS, MAX_CONFIRMING
 from homing.push.links import DISPATCHER
+from homing.push.move import REFUSED_SECONDS, Move
 from homing.push.recovery import MOVED
 from homing.push.sessions import Session
 from homing.push.subscription import parse_fields
@@ -29,56 +30,14 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS: Final = 4.0
 """A move without an answer for so long begins anew, at the next beat."""
-REFUSED_SECONDS: Final = 0.25
-"""One that was refused, or lost its way, does so after this, and then after twice as long each time, up to
-RETRY_SECONDS: mostly some dispatcher has not met its connector yet, and the client waits."""
 MOVES: Final = "moves"
 MAX_LINGERING: Final = 16_384
 """Sessions that have moved and forward what still arrives, as long as a client may stay away: a matcher that found
 them here may have been away itself. About a KB each; past this the one that moved first is forgotten."""
 IN_FLIGHT: Final = 256
 """Publications of one session under way: a slow connector is not flooded."""
-UNSURE: Final = b"?"
-"""Instead of the change that ends a session's subscriptions: after a restart nobody knows whether all matchers had it."""
 GONE: Final = "gone"
 """The code of a refusal: this connector has no session of that client."""
-
-
-class Move:
-    """A session on its way to another connector."""
-
-    __slots__ = (
-        "again",
-        "claims",
-        "ending",
-        "link",
-        "number",
-        "pause",
-        "sent",
-        "session",
-        "settled",
-        "since",
-        "to",
-        "told",
-        "tried",
-    )
-
-    def __init__(self, session: Session, to: bytes, number: int, now: float) -> None:
-        """`number`: of the claim; what is said of an earlier move to the same connector is not of this one."""
-        self.session = session
-        self.to = to
-        self.since = now
-        self.number = max(1, number)
-        self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
-        self.link: Link | None = None  # the dispatcher it goes over
-        self.sent: dict[bytes, None] = {}  # publications under way
-        self.told: set[bytes] = set()  # changes that tell of its subscriptions
-        # The one that ends them here, until the matchers say that it has.
-        self.ending = b"" if session.stamp else UNSURE
-        self.tried = 0.0
-        self.again = 0.0  # when, without a link
-        self.pause = REFUSED_SECONDS
-        self.settled: float | None = None  # since then all is there
 
 
 class Moves:
@@ -321,7 +280,9 @@ class Moves:
         move.claims[link] = claim.message_id
         if asked is not None and asked != claim.message_id:
             link.send(relay.Ack(asked).encode())
-        move.pause = REFUSED_SECONDS  # who claims is there, though not everybody may know the way yet
+        move.pause = (
+            REFUSED_SECONDS  # who claims is there, though not everybody may know the way yet
+        )
         self._begin(move, now)
 
     def _begin(self, move: Move, now: float) -> None:
@@ -442,7 +403,9 @@ class Moves:
         if move.sent or move.told or session.waiting:
             return
         try:
-            if session.subscriptions or move.ending:  # it may have begun anew before the answer came
+            if (
+                session.subscriptions or move.ending
+            ):  # it may have begun anew before the answer came
                 move.ending = self._connector.unsubscribe(session, "", now)
                 move.told.add(move.ending)
                 self._told[move.ending] = move
