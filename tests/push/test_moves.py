@@ -8,7 +8,8 @@ import pytest
 
 from homing.push.awaiting import HOLD_SECONDS
 from homing.push.doorway import CONFIRM_SECONDS
-from homing.push.moves import MOVES, REFUSED_SECONDS, RETRY_SECONDS
+from homing.push.move import REFUSED_SECONDS
+from homing.push.moves import MOVES, RETRY_SECONDS
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import Push

@@ -172,7 +172,7 @@ def without_connectors(seed: int) -> FaultPlan:
 
 
 def test_restless_clients_get_nothing_again_that_they_acknowledged() -> None:
-    """Not more seeds at night: with some a dispatcher is gone from one change to the next (the 76th)."""
+    """Not more seeds at night: with some a dispatcher is gone from one change to the next (the 90th)."""
     assert explore(once, seeds(ci=12), without_connectors) > 0
 
 
@@ -216,6 +216,28 @@ def dying(seed: int) -> FaultPlan:
     return FaultPlan(tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
+def killed(seed: int) -> FaultPlan:
+    """Clients lose their connectors again and again; nodes of any kind die, one at a time, for two seconds at most."""
+    random = Random(f"killing/{seed}")
+    nodes = (
+        [f"connector-{n}" for n in range(2)] + ["matcher-0"] + [f"dispatcher-{n}" for n in range(2)]
+    )
+    faults: list[Crash | Disconnect | Partition] = []
+    at = 5.0
+    while at < 40.0:
+        down = random.uniform(0.2, 2.0)
+        faults.append(Crash(at=at + random.random(), node=random.choice(nodes), down=down))
+        at += random.uniform(3.5, 5.0)
+    at = 5.0
+    while at < 40.0:
+        client, other = f"subscriber-{random.randrange(3)}", f"connector-{random.randrange(2)}"
+        begin = at + random.random()
+        cut = Partition(at=begin, left=(client,), right=(other,), lasts=random.uniform(1.0, 3.0))
+        faults += (cut, Disconnect(at=begin + 0.01, left=client, right=other))
+        at += random.uniform(1.0, 3.0)
+    return FaultPlan(tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
 def patient(seed: int, faults: FaultPlan) -> None:
     """A session waits for a connector that is away, so that nothing it holds comes late."""
     fabric = Fabric(seed, faults, matchers=1)
@@ -226,3 +248,7 @@ def patient(seed: int, faults: FaultPlan) -> None:
 
 def test_order_is_kept_when_a_former_connector_is_back_in_time() -> None:
     assert explore(patient, seeds(ci=12, nightly=300), dying) > 0
+
+
+def test_order_is_kept_whichever_node_is_killed() -> None:
+    assert explore(patient, seeds(ci=12, nightly=150), killed) > 0

@@ -3,6 +3,7 @@
 Nothing is sent to the client meanwhile. Who is asked has HOLD_SECONDS, and as much again while something comes:
 a connector that is stuck must not keep the clients of others waiting. One that is known to be away is
 waited for as long as the session says, from when it went: a restart is short, and after that nobody waits for it.
+So are dispatchers when none is left: without them nobody can be asked, and nothing new comes.
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ is stuck must not keep the clients of others waiting."""
 class Awaiting:
     """A claim of ours: for which session, and who has not answered."""
 
-    __slots__ = ("away", "due", "here", "links", "seen", "session", "told", "unasked")
+    __slots__ = ("answered", "away", "due", "here", "links", "seen", "session", "told", "unasked")
 
-    def __init__(self, session: Session, links: Iterable[Link], now: float) -> None:
+    def __init__(
+        self, session: Session, links: Iterable[Link], now: float, alone: float | None = None
+    ) -> None:
+        """`alone`: since when the dispatchers that we had are gone; None: one is there, or soon, as we have just started."""
         self.session = session
         self.links = set(links)
         self.unasked = not self.links  # nobody is there to ask yet
+        self.answered = False  # by somebody, for all that he reaches
         self.away: dict[bytes, float] = {}  # connector -> until when it is waited for
         self.here: set[bytes] = set()  # those that have handed over what they had
         self.seen = 0  # how much had come when last looked
-        self.due = now + HOLD_SECONDS
+        self.due = now + HOLD_SECONDS if alone is None else alone + session.patience
         self.told = False  # the client, that it waits
 
     @property
@@ -43,14 +48,16 @@ class Awaiting:
         """Whether all have answered but those who are away."""
         return not self.links and bool(self.away)
 
-    def ask(self, link: Link) -> None:
+    def ask(self, link: Link, now: float) -> None:
         """Somebody is there to ask."""
         self.links.add(link)
         self.unasked = False
+        self.due = max(self.due, now + HOLD_SECONDS)
 
     def heard(self, link: Link, absent: Iterable[Absence], now: float) -> None:
         """One who was asked answers, for all that it reaches."""
         self.links.discard(link)
+        self.answered = True
         for connector, milliseconds in absent:
             until = now + self.session.patience - milliseconds / 1000
             if until > now and connector not in self.here:
@@ -58,9 +65,12 @@ class Awaiting:
         if self.waits:
             self.due = max(self.due, *self.away.values())
 
-    def lost(self, link: Link) -> None:
-        """One who was asked will not answer."""
+    def lost(self, link: Link, now: float) -> None:
+        """One who was asked will not answer; if nobody does the next who comes is asked."""
         self.links.discard(link)
+        if not self.links and not self.answered:
+            self.unasked = True
+            self.due = now + self.session.patience
 
     def handed_over(self, connector: bytes) -> None:
         """One that was away is back, and has sent all."""

@@ -281,7 +281,7 @@ class Connector(PacketRole):
 
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
         if hello.role == DISPATCHER:
-            self.moves.claim_again(link)
+            self.moves.claim_again(link, now)
             self._sync(link)
 
     def left(self, link: Link, peer: Peer, now: float) -> None:

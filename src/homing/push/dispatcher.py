@@ -12,6 +12,7 @@ all of them have said so, those included that it knows to be there and has not m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -19,7 +20,7 @@ import msgspec
 
 from homing.errors import Malformed
 from homing.ports import Link, Port
-from homing.push.confirming import MEETING, Absent, Confirming
+from homing.push.confirming import MEET_SECONDS, MEETING, Absent, Confirming
 from homing.push.homes import Homes, absences
 from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
@@ -31,6 +32,8 @@ MAX_CONFIRMING: Final = 65_536
 the connector is not told and answers its client after a moment by itself."""
 
 MATCHER: Final = b"matcher"
+PEERS: Final = b"peers"
+"""Who is asked of a claim as long as some of the dispatchers that we dial have not been met since we started."""
 
 
 class Dispatcher(PacketRole):
@@ -63,6 +66,9 @@ class Dispatcher(PacketRole):
         self._passed: dict[bytes, relay.Subscribe] = {}  # of those, what moves with a session
         self._homes = Homes()  # who claimed which session last
         self._informed: set[Link] = set()  # peers that were told of them
+        self._alone_until: float | None = (
+            math.inf
+        )  # then, or when all peers are met, claims wait for no more
         self.dial("connectors", unnamed(connectors))
         self.dial("peers", unnamed(peers))
 
@@ -104,6 +110,9 @@ class Dispatcher(PacketRole):
     def beat(self, now: float) -> None:
         self._absent.begin(now)
         self._look_for_absent()
+        if self._alone_until == math.inf:
+            self._alone_until = now + MEET_SECONDS
+        self._look_for_peers(now)
 
     def _look_for_absent(self) -> None:
         due = self._absent.due
@@ -123,9 +132,29 @@ class Dispatcher(PacketRole):
         elif link.plug == "peers":
             self._peer_owns(link, hello.connectors, now)
             if link not in self._informed:
-                self._informed.add(link)
-                for claim in self._homes:
-                    link.send(claim.encode())
+                self._inform(link)
+            self._look_for_peers(now)
+
+    def _inform(self, link: Link) -> None:
+        """A peer hears where sessions are; of those whose connector still waits we want its answer."""
+        self._informed.add(link)
+        for claim in self._homes:
+            link.send(claim.encode())
+            waiting = self._confirming.get(claim.message_id)
+            if waiting is not None and PEERS in waiting.asked:
+                waiting.asked.add(link)
+
+    def _look_for_peers(self, now: float) -> None:
+        """Claims wait for dispatchers that we have not met since we started: they know of connectors that we do not."""
+        if self._alone_until is None:
+            return
+        there = [peer for link, peer in self.peers.items() if link.plug == "peers" and peer.node]
+        if len(there) >= len(self.dialled["peers"]) or now >= self._alone_until:
+            self._alone_until = None
+            for message_id in [
+                one for one, waits in self._confirming.items() if PEERS in waits.asked
+            ]:
+                self._confirmed(PEERS, message_id, now)
 
     def _connector_joined(self, link: Link, connector: bytes) -> None:
         self.connectors[connector] = link
@@ -219,17 +248,18 @@ class Dispatcher(PacketRole):
         turnstile = self._turnstiles.get(link)
         outbox = self.outboxes.get(connector)
         known = outbox and outbox.find(parcel.message_id, parcel.clients, parcel.moved)
-        if (
-            known and outbox and parcel.moved > known.moved
-        ):  # the session was there and has left since
-            outbox.remove(known)
-        elif known:
+        if known and outbox and parcel.moved > known.moved:
+            outbox.remove(known)  # the session was there and has left since
+            known = None
+        elif known and parcel.clients == known.clients:
             if link not in known.sources and parcel.moved == known.moved:
                 known.sources.append(link)
             return
         reason = ""
         if turnstile is not None and turnstile.blocks(connector, parcel.message_id):
             reason = "queue-full waiting for what was refused before"
+        elif known:  # the ack of that one would not be the answer to this
+            reason = "queue-full it is on its way for other clients"
         elif connector not in self.connectors and (redirected or connector not in self._owners):
             reason = "no-service nobody here holds that connector"
         elif outbox is not None and outbox.full:
@@ -414,11 +444,18 @@ class Dispatcher(PacketRole):
         for way in asked:
             way.send(image)
         full = len(self._confirming) >= MAX_CONFIRMING
-        if not asked or full or claim.message_id in self._confirming:
+        everybody: set[Link | bytes] = {*asked}
+        if link.plug == "connectors" and self._alone_until is not None:
+            everybody.add(PEERS)
+        waiting = self._confirming.get(claim.message_id)
+        if waiting is not None and (waiting.link is link or waiting.link.plug == "peers"):
+            waiting.link = link  # a peer told us of it before; now somebody waits for the answer
+            return
+        if not everybody or full or waiting is not None:
             away = self._away(claim, (), now)
             link.send(relay.Ack(claim.message_id, away=away).encode())
         else:
-            self._confirming[claim.message_id] = Confirming(link, set(asked), claim=claim)
+            self._confirming[claim.message_id] = Confirming(link, everybody, claim=claim)
 
     def _away(
         self, claim: relay.Claim, told: Iterable[relay.Absence], now: float

@@ -19,6 +19,7 @@ from homing.ports import Link
 from homing.push.awaiting import Awaiting
 from homing.push.doorway import CONFIRM_SECONDS, MAX_CONFIRMING
 from homing.push.links import DISPATCHER
+from homing.push.move import REFUSED_SECONDS, Move
 from homing.push.recovery import MOVED
 from homing.push.sessions import Session
 from homing.push.subscription import parse_fields
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS: Final = 4.0
 """A move without an answer for so long begins anew, at the next beat."""
-REFUSED_SECONDS: Final = 0.25
-"""One that was refused, or lost its way, does so after this, and then after twice as long each time, up to
-RETRY_SECONDS: mostly some dispatcher has not met its connector yet, and the client waits."""
 MOVES: Final = "moves"
 MAX_LINGERING: Final = 16_384
 """Sessions that have moved and forward what still arrives, as long as a client may stay away: a matcher that found
@@ -42,40 +40,6 @@ GONE: Final = "gone"
 """The code of a refusal: this connector has no session of that client."""
 
 
-class Move:
-    """A session on its way to another connector."""
-
-    __slots__ = (
-        "again",
-        "claims",
-        "link",
-        "number",
-        "pause",
-        "sent",
-        "session",
-        "settled",
-        "since",
-        "to",
-        "told",
-        "tried",
-    )
-
-    def __init__(self, session: Session, to: bytes, number: int, now: float) -> None:
-        """`number`: of the claim; what is said of an earlier move to the same connector is not of this one."""
-        self.session = session
-        self.to = to
-        self.since = now
-        self.number = max(1, number)
-        self.claims: dict[Link, bytes] = {}  # who wants to know when it is there
-        self.link: Link | None = None  # the dispatcher it goes over
-        self.sent: dict[bytes, None] = {}  # publications under way
-        self.told: set[bytes] = set()  # changes that tell of its subscriptions
-        self.tried = 0.0
-        self.again = 0.0  # when, without a link
-        self.pause = REFUSED_SECONDS
-        self.settled: float | None = None  # since then all is there
-
-
 class Moves:
     """Sessions that come and sessions that go."""
 
@@ -84,6 +48,7 @@ class Moves:
         self.departures = 0
         self.waits = 0  # of sessions that came, for a connector that was away
         self.cut = 0  # when we last lost a dispatcher, and with it perhaps a claim: unix time in µs
+        self._alone: float | None = None  # since when all dispatchers that we had are gone
         self._connector = connector
         # Ours, not answered by all; at most one a session.
         self._claims: dict[bytes, Awaiting] = {}
@@ -115,14 +80,14 @@ class Moves:
         links = self._dispatchers()
         if not links:
             session.store.came.pop(session.client, None)
-        if not links and self.cut:
-            return  # all dispatchers are gone, and may be for long; one that has just started meets them soon
         self._unclaim(session)
-        session.hold()
         claim = self._claim_of(session)
-        self._claims[claim.message_id] = awaiting = Awaiting(session, links, now)
+        awaiting = Awaiting(session, links, now, None if links else self._alone)
+        self._claims[claim.message_id] = awaiting
         self._claimed[session.client] = claim.message_id
-        self._connector.port.later(awaiting.due, claim.message_id)
+        if awaiting.due > now:  # else all dispatchers have been gone for long
+            session.hold()
+            self._connector.port.later(awaiting.due, claim.message_id)
         image = claim.encode()
         for link in links:
             link.send(image)
@@ -134,13 +99,17 @@ class Moves:
             del self._claims[identity]
             self._connector.port.cancel(identity)
 
-    def claim_again(self, link: Link) -> None:
+    def claim_again(self, link: Link, now: float) -> None:
         """A dispatcher that knows of nothing learns whose sessions are here, and tells if not."""
+        self._alone = None
         for session in self._connector.durable.values():
             identity = self._claimed.get(session.client, b"")
             awaiting = self._claims.get(identity)
-            if awaiting is not None and awaiting.unasked:
-                awaiting.ask(link)
+            if awaiting is not None:
+                awaiting.ask(link, now)
+                self._connector.port.later(awaiting.due, identity)
+                if session.link is not None:  # it may have gone on without an answer
+                    session.hold()
                 link.send(self._claim_of(session, identity).encode())
             elif session.move is None:
                 link.send(self._claim_of(session).encode())
@@ -209,12 +178,17 @@ class Moves:
         move = self._told.pop(message_id, None)
         if move is not None:
             move.told.discard(message_id)
+            if message_id == move.ending:
+                move.ending = b""
             self._settle(move, now)
 
     def _overdue(self, message_id: bytes, awaiting: Awaiting, now: float) -> None:
         if awaiting.overdue(len(awaiting.session.early or ()), now):
             self._was_elsewhere(awaiting.session)  # the silent one may have it
-            self._answered(awaiting.session, now)
+            if awaiting.unasked:
+                self._go_on(awaiting.session, now)  # whoever comes is asked nevertheless
+            else:
+                self._answered(awaiting.session, now)
         else:
             self._connector.port.later(awaiting.due, message_id)
 
@@ -257,6 +231,9 @@ class Moves:
 
     def _answered(self, session: Session, now: float) -> None:
         self._unclaim(session)
+        self._go_on(session, now)
+
+    def _go_on(self, session: Session, now: float) -> None:
         self.arrivals += bool(session.early)
         session.release()
         self._connector.delivery.pump(session, now)
@@ -264,10 +241,13 @@ class Moves:
     def left(self, link: Link, now: float) -> None:
         """A dispatcher is gone: it will answer no claims."""
         self.cut = int(self._connector.wall() * 1e6)
-        for awaiting in list(self._claims.values()):
+        if not self._dispatchers():
+            self._alone = now
+        for identity, awaiting in list(self._claims.items()):
             if link in awaiting.links:
                 self._was_elsewhere(awaiting.session)
-                awaiting.lost(link)
+                awaiting.lost(link, now)
+                self._connector.port.later(awaiting.due, identity)
                 self._look(awaiting, now)
         for move in self._moving.values():
             if move.link is link and (move.settled is None or move.session.waiting):
@@ -292,13 +272,17 @@ class Moves:
         if move is None or move.to != claim.connector:
             self._stay(session)
             session.release()
-            move = Move(session, claim.connector, claim.rank[0], now)
+            before, move = move, Move(session, claim.connector, claim.rank[0], now)
+            move.ending = before.ending if before is not None else move.ending
             session.move = self._moving[session.client] = move
             self.departures += 1
-        before = move.claims.get(link)
+        asked = move.claims.get(link)
         move.claims[link] = claim.message_id
-        if before is not None and before != claim.message_id:
-            link.send(relay.Ack(before).encode())
+        if asked is not None and asked != claim.message_id:
+            link.send(relay.Ack(asked).encode())
+        move.pause = (
+            REFUSED_SECONDS  # who claims is there, though not everybody may know the way yet
+        )
         self._begin(move, now)
 
     def _begin(self, move: Move, now: float) -> None:
@@ -419,10 +403,12 @@ class Moves:
         if move.sent or move.told or session.waiting:
             return
         try:
-            if session.subscriptions:
-                ended = self._connector.unsubscribe(session, "", now)
-                move.told.add(ended)
-                self._told[ended] = move
+            if (
+                session.subscriptions or move.ending
+            ):  # it may have begun anew before the answer came
+                move.ending = self._connector.unsubscribe(session, "", now)
+                move.told.add(move.ending)
+                self._told[move.ending] = move
                 return
         except DiskFull:
             return  # at the next beat again

@@ -21,7 +21,7 @@ from homing.wire import pushed
 
 if TYPE_CHECKING:
     from homing.push.cohorts import Cohort
-    from homing.push.moves import Move
+    from homing.push.move import Move
 
 Policy = Literal["spill", "drop-oldest", "disconnect"]
 
