@@ -26,7 +26,7 @@ SEEDS = (
 
 
 def target(data: bytes) -> None:
-    asking = Asking(Dialect.D0X)
+    asking = Asking(Dialect.D0X, 1024)
     asked = []
     for streamed in (False, True):
         plan = asking.plan("echo", 1.0, 4, streamed)
