@@ -280,9 +280,8 @@ class Moves:
         move.claims[link] = claim.message_id
         if asked is not None and asked != claim.message_id:
             link.send(relay.Ack(asked).encode())
-        move.pause = (
-            REFUSED_SECONDS  # who claims is there, though not everybody may know the way yet
-        )
+        # Who claims is there, though not everybody may know the way yet.
+        move.pause = REFUSED_SECONDS
         self._begin(move, now)
 
     def _begin(self, move: Move, now: float) -> None:
@@ -403,9 +402,8 @@ class Moves:
         if move.sent or move.told or session.waiting:
             return
         try:
-            if (
-                session.subscriptions or move.ending
-            ):  # it may have begun anew before the answer came
+            # It may have begun anew before the answer to the last end came.
+            if session.subscriptions or move.ending:
                 move.ending = self._connector.unsubscribe(session, "", now)
                 move.told.add(move.ending)
                 self._told[move.ending] = move
