@@ -244,6 +244,16 @@ def test_a_visit_is_told_to_all_other_connectors_and_not_answered() -> None:
 MOVING = relay.Subscribe(message_id(9), client_id(1), C2, b"default", b'{"n":{"use":2}}')
 
 
+def test_what_moves_comes_over_a_dispatcher_that_has_the_new_connectors_id() -> None:
+    """The roles of one process share an id, and either may own the other's connector."""
+    desk = Desk()
+    beside = desk.joined("nodes", relay.Hello(C1, b"dispatcher"))
+    told = relay.Subscribe(message_id(9), client_id(1), C1, b"default", b"{}")
+    desk.tell(beside, told)
+    assert told in sent(desk.connector)
+    assert not [one for one in sent(beside) if isinstance(one, relay.Nak)]
+
+
 def test_our_matchers_hear_of_a_subscription_that_moved_before_the_old_one_ends() -> None:
     desk = Desk()
     desk.tell(desk.connector, MOVING)

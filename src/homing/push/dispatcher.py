@@ -226,7 +226,7 @@ class Dispatcher(PacketRole):
             self._claim(link, message, now)
         elif isinstance(message, relay.HandedOver):
             self._handed_over(link, message)
-        elif isinstance(message, relay.Subscribe) and message.connector != self.peers[link].node:
+        elif isinstance(message, relay.Subscribe) and not self._is_of(link, message.connector):
             self._pass_on(link, message)
         elif link.plug == "connectors":
             self._subscription(link, message)
@@ -234,6 +234,10 @@ class Dispatcher(PacketRole):
             self._ask_all()
         else:
             raise Malformed("subscriptions come from connectors")
+
+    def _is_of(self, link: Link, connector: bytes) -> bool:
+        """Whether this is the connector's own link; a dispatcher beside it may have the same id."""
+        return link.plug == "connectors" and connector == self.peers[link].node
 
     def _push(self, link: Link, push: relay.Push) -> None:
         identity, payload, attributes = push.message_id, push.payload, push.attributes
