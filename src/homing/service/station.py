@@ -170,9 +170,14 @@ class Station:
             self._work_off()
 
     def _skim(self, data: bytes) -> int:
-        """Requests as nearly all are, in a chunk; where they end."""
-        head, size = self._request, len(data)
+        """Requests as nearly all are, in a chunk; where they end. Those served on the spot are, for a turn's time."""
+        head, service, size = self._request, self._service_frame, len(data)
+        read, function, write = self._serve.read, self._serve.function, self._serve.write
         images: list[bytes] = []
+        answers: list[bytes] = []
+        served = 0
+        here = self._at_once and not self._busy and self._last_words is None
+        end_of_turn = SystemClock.monotonic() + TURN if here else 0.0
         at = 0
         while at < size:
             address = at + len(head)
@@ -184,9 +189,25 @@ class Station:
             end = tail_end(data, body) if data[body] else body + 2 + data[body + 1]
             if not end or end > size:
                 break
-            images.append(data[at:end])
+            if not here:
+                images.append(data[at:end])
+                at = end
+                continue
+            try:
+                answer = write(function(read(data[body:end])))
+            except Exception as error:
+                self._refuse(data[at:end], error, self._session)
+            else:
+                answers.append(b"".join((_REPORT_LOCAL, data[address:body], service, answer)))
             at = end
+            served += 1
+            here = served % FEW != 0 or SystemClock.monotonic() < end_of_turn
+        if answers and self._lifeline.stream is not None:
+            self._spoke = True
+            self._lifeline.stream.send_all(answers)
         if images:
+            if served:
+                self._go_on_later()
             self.received(images)
         return at
 
@@ -209,41 +230,20 @@ class Station:
         except RemoteProtocolError as error:
             self._lifeline.drop(f"the broker sent what is no request: {error}")
         if self._inbox:
-            self._busy = True
-            asyncio.get_running_loop().call_soon(self._work_off)
+            self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        self._busy = True
+        asyncio.get_running_loop().call_soon(self._work_off)
 
     def _work_a_turn(self) -> None:
         end = SystemClock.monotonic() + TURN
         while self._inbox:
             images, self._inbox = self._inbox[:FEW], self._inbox[FEW:]
-            self._serve_at_once(images)
+            for image in images:
+                self._take(image)
             if SystemClock.monotonic() >= end:
                 return
-
-    def _serve_at_once(self, images: list[bytes]) -> None:
-        """What `_take` does, written out for functions that are called here and now."""
-        head, service = self._request, self._service_frame
-        read, function, write = self._serve.read, self._serve.function, self._serve.write
-        stream = self._lifeline.stream
-        at = len(head)
-        answers: list[bytes] = []
-        for image in images:
-            if head and image[:at] == head and image[at] == MORE and stream is not None:
-                data_at = at + 4 + image[at + 1]
-                if image[data_at - 2 : data_at] == DELIMITER:
-                    try:
-                        answer = write(function(read(image[data_at:])))
-                    except Exception as error:
-                        self._refuse(image, error, self._session)
-                    else:
-                        answers.append(
-                            b"".join((_REPORT_LOCAL, image[at:data_at], service, answer))
-                        )
-                    continue
-            self._take(image)
-        if answers and stream is not None:
-            self._spoke = True
-            stream.send_all(answers)
 
     def _take(self, image: bytes) -> None:
         head = self._request
