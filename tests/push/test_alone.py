@@ -12,7 +12,14 @@ from homing.wire import relay
 from tests.push.desk import Desk, client_id, message_id
 from tests.push.test_dispatcher import C1, C2, sent
 from tests.push.test_dispatcher import Desk as Dispatching
-from tests.push.test_moves import DURABLE, OTHER, acknowledge, claim_by_other, owing
+from tests.push.test_moves import (
+    DURABLE,
+    OTHER,
+    acknowledge,
+    all_but_the_end,
+    claim_by_other,
+    owing,
+)
 
 WAIT = 5.0
 
@@ -97,10 +104,7 @@ def test_a_move_that_begins_anew_is_not_over_before_its_subscriptions_are() -> N
     """The same claim comes once more, over another way, while the matchers have not answered."""
     desk, _ = owing(0)
     claim = claim_by_other(desk, 1)
-    for message in desk.sent():
-        acknowledge(desk, message)
-    desk.connector.journaled(len(desk.port.events), desk.now)
-    [ended] = desk.sent()
+    ended = all_but_the_end(desk)
     assert isinstance(ended, relay.Unsubscribe)
     desk.connector.receive(desk.dispatcher, claim.encode(), desk.now)
     desk.connector.journaled(len(desk.port.events), desk.now)

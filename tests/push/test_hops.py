@@ -8,7 +8,14 @@ from homing.wire import relay
 from tests.push.desk import NODE, Desk, client_id, message_id
 from tests.push.test_matcher import C1, C2, EVERY_N
 from tests.push.test_matcher import Desk as Matching
-from tests.push.test_moves import DURABLE, acknowledge, claim_by_other, move_away, owing
+from tests.push.test_moves import (
+    DURABLE,
+    acknowledge,
+    all_but_the_end,
+    claim_by_other,
+    move_away,
+    owing,
+)
 
 
 def test_what_came_late_and_mixed_is_in_order_when_the_client_is_back() -> None:
@@ -40,10 +47,7 @@ def test_a_move_is_over_when_what_is_on_its_way_to_the_disk_has_gone_too() -> No
     """The matchers say that the subscription has ended; what they sent before is here and not yet on disk."""
     desk, _ = owing(0)
     claim = claim_by_other(desk, 1)
-    for message in desk.sent():
-        acknowledge(desk, message)
-    desk.connector.journaled(len(desk.port.events), desk.now)
-    [ended] = desk.sent()
+    ended = all_but_the_end(desk)
     desk.push(1, 1)
     acknowledge(desk, ended)
     assert desk.sent() == [], "it is not over"

@@ -67,6 +67,15 @@ class SimPublisher(Publishing):
         return sorted(n for n, result in self.results.items() if isinstance(result, int))
 
 
+def move_on(role: SimPublisher | SimSubscriber, now: float) -> None:
+    """To the next of its list, if it is anywhere."""
+    link = role._link
+    if link is not None:
+        link.close("on to the next")
+        role.closed(link, now)
+        role._next(now)
+
+
 class SimChanger(SimPublisher):
     """A publisher that goes from one matcher to the next, a second or more at each, until then."""
 
@@ -87,11 +96,7 @@ class SimChanger(SimPublisher):
         if key != "change":
             super().wake(key, now)
         elif now < self._until:
-            if self._link is not None:
-                link = self._link
-                link.close("on to the next")
-                self.closed(link, now)
-                self._next(now)
+            move_on(self, now)
             self.host.later(now + self.host.random.uniform(0.5, 4.0), "change")
 
 
@@ -173,11 +178,7 @@ class SimHopper(SimSubscriber):
         if key != "hop":
             super().wake(key, now)
         elif now < self._until:
-            if self._link is not None:
-                link = self._link
-                link.close("on to the next")
-                self.closed(link, now)
-                self._next(now)
+            move_on(self, now)
             self.host.later(now + self.host.random.uniform(0.02, 0.5), "hop")
 
 

@@ -88,8 +88,7 @@ class Publisher:
         TooLarge, Denied…) if the matcher says no, RequestTimeout if nobody says anything, Closed
         once this publisher was closed.
         """
-        identity = given.identity(identity)
-        known = self._waiting.get(identity)
+        known = self._waiting.get(given.identity(identity)) if identity else None
         if known is not None and not known.done():  # under way already: one answer for both
             return await asyncio.shield(known)
         async with self._slots:
