@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from homing.service.dispatch import BEGUN, LINE_OF_REPOSTS
+from homing.service.dispatch import BEGUN
+from homing.service.federation import LINE_OF_REPOSTS
 from homing.service.handing import LINE, QUICK
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.testing import RecordingLink
@@ -11,7 +12,7 @@ from homing.wire.frames import pack
 from homing.wire.mdp_messages import Kind, PeerAnswer, PeerNak, Repost
 from tests.service.test_federation import Mesh
 
-MANY = 4 * LINE
+MANY = 2 + 4 * LINE_OF_REPOSTS + LINE  # so that a line is left when the peer has all it may have
 
 
 class Near(Mesh):
@@ -40,13 +41,13 @@ class Near(Mesh):
         return self.broker.federation.peers[b"n"].ahead
 
 
-def test_a_quick_peer_is_sent_up_to_twice_as_many_more_while_a_line_waits() -> None:
+def test_a_quick_peer_is_sent_as_many_more_as_its_line_takes_while_a_line_waits_here() -> None:
     near = Near(places=2)
     assert len(near.under_way) == 2
-    assert near.answer_one(0.001) == 2
-    for _ in range(8):
-        near.answer_one(0.001)
-    assert (len(near.under_way), near.ahead) == (6, 4)
+    for _ in range(2 * LINE_OF_REPOSTS):
+        assert near.answer_one(0.001) == 2
+    assert (len(near.under_way), near.ahead) == (2 + 2 * LINE_OF_REPOSTS, 2 * LINE_OF_REPOSTS)
+    assert near.answer_one(0.001) == 1
 
 
 def test_all_are_answered_and_the_places_are_as_they_were() -> None:
@@ -90,6 +91,16 @@ def test_a_slow_peer_is_sent_what_it_has_places_for() -> None:
     for _ in range(8):
         assert near.answer_one(QUICK) == 1
     assert near.ahead == 0
+
+
+def test_what_is_ahead_at_a_peer_that_has_become_slow_is_not_replaced() -> None:
+    near = Near(places=2)
+    for _ in range(4):
+        near.answer_one(0.001)
+    assert near.ahead == 4
+    near.now += QUICK
+    assert [near.answer_one(0.0) for _ in range(6)] == [0, 0, 0, 0, 1, 1]
+    assert (len(near.under_way), near.ahead) == (2, 0)
 
 
 def test_a_short_line_waits_at_home() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from homing.service.deadlines import Deadlines
-from homing.service.federation import Federation, Peer
+from homing.service.federation import LINE_OF_REPOSTS, Federation, Peer
 from homing.service.handing import Handing
 from homing.service.pending import DONE, HELD, NOT_YET, WAITING, Asker, Holder, Pending
 from homing.service.policy import BrokerPolicy
@@ -34,8 +34,6 @@ MAX_FRESH: Final = 512
 """Requests since the last tick at which the next one comes early: everybody waits while their events are made, some 0.4 µs each."""
 LONG_HEAD: Final = 9
 """Bytes of a long frame's flags and size: a body of exactly the limit is within it."""
-LINE_OF_REPOSTS: Final = 2
-"""What may wait for each worker here and still let a repost in line: a few quick answers (ADR 0017)."""
 TIME_IN_LINE: Final = 0.25
 """Seconds that a repost may stand in line: its turn should have come ten times over (ADR 0017)."""
 REROUTABLE = (b"no-service", b"queue-full", b"shutting-down")

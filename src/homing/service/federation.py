@@ -7,6 +7,8 @@ request tries each peer at most once per publication and otherwise waits at home
 
 from __future__ import annotations
 
+from typing import Final
+
 from homing.ports import Link
 from homing.service.names import ANY
 from homing.service.pending import DONE, Holder, Pending
@@ -15,6 +17,10 @@ from homing.wire.mdp import address_head
 from homing.wire.mdp_fields import EMPTY
 from homing.wire.mdp_messages import State
 from homing.wire.mdp_peers import repost_head
+
+LINE_OF_REPOSTS: Final = 8
+"""What may stand in line for each worker where a repost still may too: a few quick answers, and enough for brokers
+to tell each other several with a call (ADR 0017)."""
 
 PATIENCE = 1.0
 """Seconds for which a peer that bounced is sent nothing ahead: it may be one that never has a line."""
@@ -78,8 +84,8 @@ class Peer(Holder):
             link.send(head + address_head(address) + pending.data)
 
     def may_go_ahead(self) -> bool:
-        """Whether of what it holds so little was sent ahead that one more may be."""
-        return 3 * self.ahead < 2 * len(self.held)
+        """Whether fewer were sent ahead than its line takes, for each that has a place there."""
+        return self.ahead < LINE_OF_REPOSTS * (len(self.held) - self.ahead)
 
     def free(self, service: bytes) -> int:
         """What it could take for a service, as far as is known."""

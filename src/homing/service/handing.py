@@ -149,7 +149,8 @@ class Handing:
     def returned(self, peer: Peer, answered: Pending, now: float) -> None:
         """A peer has room again: for what waits, where no other peer has a claim to it."""
         service = answered.service
-        replaces = service.waiting and (peer is self.federation.only or peer.ahead)
+        quick = now - answered.handed < QUICK
+        replaces = service.waiting and (quick if peer.ahead else peer is self.federation.only)
         # One for one: what is known of its capacity stays as it is.
         if not (replaces and peer.claims(service.name) and self._repost_next(peer, service, now)):
             if peer.ahead:
@@ -158,8 +159,8 @@ class Handing:
                 peer.regain(service.name)
             if service.waiting:
                 self.pump(service, now)
-        if service.waiting >= LINE and peer.may_go_ahead():
-            self._send_ahead(peer, answered, now)
+        if quick and service.waiting >= LINE and peer.may_go_ahead():
+            self._send_ahead(peer, service, now)
 
     def _repost_next(self, peer: Peer, service: Service, now: float) -> bool:
         """Give a peer what waits next, whatever is known of its capacity."""
@@ -177,12 +178,11 @@ class Handing:
         peer.hand_next(pending)
         return True
 
-    def _send_ahead(self, peer: Peer, answered: Pending, now: float) -> None:
+    def _send_ahead(self, peer: Peer, service: Service, now: float) -> None:
         """One more than a peer has room for, to be there when a worker is free (ADR 0017)."""
-        service = answered.service
-        quick = now - answered.handed < QUICK and now >= peer.patient_until
+        patient = now >= peer.patient_until
         # What runs once at most is lost with a peer in whose line it only waits.
-        if quick and not service.policy.at_most_once and self._repost_next(peer, service, now):
+        if patient and not service.policy.at_most_once and self._repost_next(peer, service, now):
             peer.ahead += 1
 
     def freed(self, worker: Worker, now: float) -> None:
