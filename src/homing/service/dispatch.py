@@ -73,7 +73,7 @@ class DispatchCore(Handing):
         Once accepted it ends in exactly one answer or refusal. Every request passes here: what a
         call of its own would say better is written out where most requests pass.
         """
-        pending = Pending(asker, service, data, envelope, now, now + service.policy.timeout)
+        pending = Pending(asker, service, data, envelope, now, now + service.timeout)
         if message_id:
             pending.message_id = message_id
         if options is not None:

@@ -38,6 +38,7 @@ class Service:
         "policy",
         "report_0x",
         "report_01",
+        "timeout",
         "times",
         "told_0x",
         "waiting",
@@ -49,6 +50,7 @@ class Service:
     def __init__(self, name: bytes, policy: ServicePolicy) -> None:
         self.name = name
         self.policy = policy
+        self.timeout = policy.timeout  # beside what every request needs
         self.idle = Pool()
         self.workers = 0  # that serve this by name
         self.live = 0  # requests that wait or are held

@@ -185,8 +185,10 @@ def _answer(pending: Pending) -> Event:
 def _stories(done: list[Pending], first: int) -> list[Event]:
     """Requests from acceptance to answer; the first event will have this number.
 
-    Every request passes here: what `_acceptance` and `_answer` say is written out.
+    Every request passes here: what `_acceptance` and `_answer` say is written out, and names of other modules are
+    looked up once.
     """
+    begun, over = RequestAccepted, RequestAnswered
     events: list[Event] = []
     for pending in done:
         pending.number = number = first + len(events)
@@ -197,15 +199,13 @@ def _stories(done: list[Pending], first: int) -> list[Event]:
                 events.append(RequestReposted(pending.handed, number, holder.name))
             events.append(_answer(pending))
             continue
-        events.append(
-            RequestAccepted(accepted, pending.service.name, asker.name, pending.size, asker.origin)
-        )
+        events.append(begun(accepted, pending.service.name, asker.name, pending.size, asker.origin))
         worker, peer = holder.name, b""
         if holder.remote:
             worker, peer = b"", worker
             events.append(RequestReposted(pending.handed, number, peer))
         events.append(
-            RequestAnswered(
+            over(
                 pending.ended,
                 number,
                 worker,
