@@ -25,7 +25,7 @@ from tests.service.rig import on_loop
 def ask(asking: Asking, service: str, *, streamed: bool = False, deadline: float = 10.0) -> Asked:
     plan = asking.plan(service, 10.0, 4, streamed)
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    asked = asking.ask(plan, frame(b"question", False), deadline, done, None)
+    asked = asking.ask(plan, frame(b"question", False), b"", deadline, done, None)
     read = mdp.read_from_client(asked.unsent)
     assert read.service == service.encode()
     assert read.envelope.endswith(asked.key)
@@ -128,19 +128,19 @@ async def test_only_a_request_that_nothing_else_needs_seeing_to_goes_at_once() -
     asking = Asking(Dialect.D0X, 2)
     plan, data = asking.plan("a", 10.0, 4, False), frame(b"question", False)
     asking.alarm_at = loop.time() + 10.0
-    assert asking.at_once(plan, data, stream) is None, "nobody waits for signs of life yet"
+    assert asking.at_once(plan, data, b"", stream) is None, "nobody waits for signs of life yet"
     ask(asking, "a")
-    assert asking.at_once(plan, data, None) is None, "no connection"
+    assert asking.at_once(plan, data, b"", None) is None, "no connection"
     stream.full = True
-    assert asking.at_once(plan, data, stream) is None, "a peer that is behind"
+    assert asking.at_once(plan, data, b"", stream) is None, "a peer that is behind"
     stream.full = False
     asking.alarm_at = loop.time() + 60.0
-    assert asking.at_once(plan, data, stream) is None, "the alarm would ring too late"
+    assert asking.at_once(plan, data, b"", stream) is None, "the alarm would ring too late"
     asking.alarm_at = 0.0
-    asked = asking.at_once(plan, data, stream)
+    asked = asking.at_once(plan, data, b"", stream)
     assert asked is not None
     assert asking.under_way[asked.key] is asked
-    assert asking.at_once(plan, data, stream) is None, "no room"
+    assert asking.at_once(plan, data, b"", stream) is None, "no room"
 
 
 @on_loop
