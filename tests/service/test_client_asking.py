@@ -144,6 +144,27 @@ async def test_only_a_request_that_nothing_else_needs_seeing_to_goes_at_once() -
 
 
 @on_loop
+async def test_bytes_for_a_service_that_is_known_are_asked_for_in_one_step() -> None:
+    loop = asyncio.get_running_loop()
+    stream = Stream(loop, Connection("DEALER"), lambda _: None, lambda: None)
+    asking = Asking(Dialect.D0X, 1024)
+    asking.alarm_at = 0.0
+    ask(asking, "a")
+    assert asking.quick("a", b"x", stream) is None, "how long its answer may take is not known"
+    asking.remember("a", asking.plan("a", 10.0, 4, False))
+    for other in ("x", None, [b"x"], b"x" * 256, bytearray(b"x")):
+        assert asking.quick("a", other, stream) is None, "not bytes of one short frame"
+    assert asking.quick("a", b"x", None) is None, "no connection"
+    asked = asking.quick("a", b"x", stream)
+    assert asked is not None
+    asking.receive([answer(asked, "a", b"y")], 0.0)
+    assert asked.done.result() == b"y"
+    for number in range(10_000):
+        asking.remember(str(number), asked.plan)
+    assert len(asking._usual) <= 4096
+
+
+@on_loop
 async def test_a_turn_that_is_cancelled_goes_to_the_next_in_line() -> None:
     turns = Turns()
     one, two = (asyncio.create_task(turns.wait(10.0)) for _ in range(2))
