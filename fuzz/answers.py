@@ -30,7 +30,7 @@ def target(data: bytes) -> None:
     asked = []
     for streamed in (False, True):
         plan = asking.plan("echo", 1.0, 4, streamed)
-        asked.append(asking.ask(plan, _DATA, 1.0, _LOOP.create_future(), None))
+        asked.append(asking.ask(plan, b"", _DATA, 1.0, _LOOP.create_future(), None))
     reader = ImageReader(max_message=4096, max_frames=64, max_command=64)
     with contextlib.suppress(RemoteProtocolError):
         asking.receive(reader.feed(data), 0.0)

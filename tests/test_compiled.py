@@ -13,6 +13,7 @@ HOT = [
     "homing.service.dispatch",
     "homing.service.handing",
     "homing.service.asking",
+    "homing.service.asker",
     "homing.service.stream",
     "homing.service.bodies",
     "homing.node.turn",

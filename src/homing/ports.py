@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 try:
-    from mypy_extensions import mypyc_attr
+    from mypy_extensions import mypyc_attr as mypyc_attr
 except ImportError:  # it comes with the compiler, and tells only the compiler something
 
     def mypyc_attr(**_: bool) -> Any:  # type: ignore[misc]

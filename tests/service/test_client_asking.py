@@ -25,7 +25,7 @@ from tests.service.rig import on_loop
 def ask(asking: Asking, service: str, *, streamed: bool = False, deadline: float = 10.0) -> Asked:
     plan = asking.plan(service, 10.0, 4, streamed)
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    asked = asking.ask(plan, frame(b"question", False), deadline, done, None)
+    asked = asking.ask(plan, frame(b"question", False), b"", deadline, done, None)
     read = mdp.read_from_client(asked.unsent)
     assert read.service == service.encode()
     assert read.envelope.endswith(asked.key)
@@ -128,19 +128,40 @@ async def test_only_a_request_that_nothing_else_needs_seeing_to_goes_at_once() -
     asking = Asking(Dialect.D0X, 2)
     plan, data = asking.plan("a", 10.0, 4, False), frame(b"question", False)
     asking.alarm_at = loop.time() + 10.0
-    assert asking.at_once(plan, data, stream) is None, "nobody waits for signs of life yet"
+    assert asking.at_once(plan, data, b"", stream) is None, "nobody waits for signs of life yet"
     ask(asking, "a")
-    assert asking.at_once(plan, data, None) is None, "no connection"
+    assert asking.at_once(plan, data, b"", None) is None, "no connection"
     stream.full = True
-    assert asking.at_once(plan, data, stream) is None, "a peer that is behind"
+    assert asking.at_once(plan, data, b"", stream) is None, "a peer that is behind"
     stream.full = False
     asking.alarm_at = loop.time() + 60.0
-    assert asking.at_once(plan, data, stream) is None, "the alarm would ring too late"
+    assert asking.at_once(plan, data, b"", stream) is None, "the alarm would ring too late"
     asking.alarm_at = 0.0
-    asked = asking.at_once(plan, data, stream)
+    asked = asking.at_once(plan, data, b"", stream)
     assert asked is not None
     assert asking.under_way[asked.key] is asked
-    assert asking.at_once(plan, data, stream) is None, "no room"
+    assert asking.at_once(plan, data, b"", stream) is None, "no room"
+
+
+@on_loop
+async def test_bytes_for_a_service_that_is_known_are_asked_for_in_one_step() -> None:
+    loop = asyncio.get_running_loop()
+    stream = Stream(loop, Connection("DEALER"), lambda _: None, lambda: None)
+    asking = Asking(Dialect.D0X, 1024)
+    asking.alarm_at = 0.0
+    ask(asking, "a")
+    assert asking.quick("a", b"x", stream) is None, "how long its answer may take is not known"
+    asking.remember("a", asking.plan("a", 10.0, 4, False))
+    for other in ("x", None, [b"x"], b"x" * 256, bytearray(b"x")):
+        assert asking.quick("a", other, stream) is None, "not bytes of one short frame"
+    assert asking.quick("a", b"x", None) is None, "no connection"
+    asked = asking.quick("a", b"x", stream)
+    assert asked is not None
+    asking.receive([answer(asked, "a", b"y")], 0.0)
+    assert asked.done.result() == b"y"
+    for number in range(10_000):
+        asking.remember(str(number), asked.plan)
+    assert len(asking._usual) <= 4096
 
 
 @on_loop

@@ -11,27 +11,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from homing.errors import HomingError, Malformed, QueueFull, Refused, RemoteProtocolError
+from homing.service.bodies import body_of
 from homing.service.stream import Stream
 from homing.wire import mdp
-from homing.wire.frames import tail_end
+from homing.wire.frames import LAST, SHORT_MAX, tail_end
 from homing.wire.mdp_fields import NAME_MAX
 from homing.wire.mdp_messages import Dialect, Kind, Nak, Options
 
 # An envelope of ours: MORE, its length, `HM`, flags, priority, timeout; then the id.
-_ID_BYTES = 8
-_SHORT_16 = b"\x01\x10"
-_ENVELOPE = _SHORT_16 + b"HM"
-_MAGIC_END = len(_ENVELOPE)
-_ID_AT = 10
-_ID_END = _ID_AT + _ID_BYTES
-_LOW = [bytes((byte,)) for byte in range(256)]
+_ID_BYTES: Final = 8
+_SHORT_16: Final = b"\x01\x10"
+_ENVELOPE: Final = b"\x01\x10HM"
+_MAGIC_END: Final = 4
+_ID_AT: Final = 10
+_ID_END: Final = 18
+_LOW: Final = [bytes((byte,)) for byte in range(256)]
 # Parts of a stream that nobody has read yet. Past it the stream fails: waiting for its reader
 # would make every other request of the client wait too.
-MAX_UNREAD = 16 << 20
+MAX_UNREAD: Final = 16 << 20
 # Plans are made once for each service and set of options; programs use a handful.
-MAX_PLANS = 4096
+MAX_PLANS: Final = 4096
 
 
 class Plan:
@@ -50,9 +52,12 @@ class Plan:
 
 
 class Asked:
-    """One request under way. `done` gets the data frames of the answer, or the error."""
+    """One request under way. `done` gets the data frames of the answer, or the error.
 
-    __slots__ = ("deadline", "done", "key", "plan", "unsent")
+    Where `bare` is set it gets the body alone: its header would only be cut off.
+    """
+
+    __slots__ = ("bare", "deadline", "done", "key", "plan", "unsent")
 
     def __init__(
         self, key: bytes, plan: Plan, deadline: float, done: asyncio.Future[bytes]
@@ -62,6 +67,7 @@ class Asked:
         self.unsent = b""  # its image, while there is no connection to send it by
         self.deadline = deadline
         self.done = done
+        self.bare = False
 
     def part(self, data: bytes, now: float) -> None:
         """A PARTIAL that was not asked for: it is left out."""
@@ -117,6 +123,7 @@ class Asking:
         self._plans: dict[tuple[str, float, int, bool], Plan] = {}
         self._count = 0
         self._high = bytes(_ID_BYTES - 1)  # an id but for its last byte
+        self._usual: dict[str, Plan] = {}  # of services that are asked without options
 
     def __len__(self) -> int:
         return len(self.under_way)
@@ -157,7 +164,23 @@ class Asking:
         options = mdp.write_options(Options(streamed, priority, milliseconds))
         return Plan(_SHORT_16 + options, behind, report, patience, streamed)
 
-    def at_once(self, plan: Plan, data: bytes, stream: Stream | None) -> Asked | None:
+    def remember(self, service: str, plan: Plan) -> None:
+        """Most requests of a service have no options: their plan is at hand."""
+        if len(self._usual) >= MAX_PLANS:
+            self._usual.clear()
+        self._usual[service] = plan
+
+    def quick(self, service: str, body: object, stream: Stream | None) -> Asked | None:
+        """`at_once`, for bytes that are answered by bytes and a service that was asked so before."""
+        plan = self._usual.get(service)
+        if plan is None or type(body) is not bytes or len(body) > SHORT_MAX:
+            return None
+        asked = self.at_once(plan, LAST[len(body)], body, stream)
+        if asked is not None:
+            asked.bare = True
+        return asked
+
+    def at_once(self, plan: Plan, head: bytes, body: bytes, stream: Stream | None) -> Asked | None:
         """`ask`, where nothing else is to be seen to; None where something is.
 
         There is a connection, and room; others are under way, so that signs of life are
@@ -170,27 +193,32 @@ class Asking:
         deadline = loop.time() + plan.patience
         if deadline < self.alarm_at:
             return None
-        return self.ask(plan, data, deadline, loop.create_future(), stream)
+        return self.ask(plan, head, body, deadline, loop.create_future(), stream)
 
     def ask(
         self,
         plan: Plan,
-        data: bytes,
+        head: bytes,
+        body: bytes,
         deadline: float,
         done: asyncio.Future[bytes],
         stream: Stream | None,
     ) -> Asked:
-        """Remember a request and send it, or keep it until there is a connection."""
+        """Remember a request and send it, or keep it until there is a connection.
+
+        Its data is `head` and `body`: a header and what it is of, or nothing and whole frames.
+        """
         if plan.before:
             self._count += 1
             low = self._count & 0xFF
             if not low:
                 self._high = (self._count >> 8).to_bytes(_ID_BYTES - 1, "big")
             key = self._high + _LOW[low]
-            image = b"".join((plan.before, key, plan.behind, data))
+            # Compiled this is one copy; joining a tuple is not.
+            image = b"%b%b%b%b%b" % (plan.before, key, plan.behind, head, body)
         else:
             key = b""
-            image = plan.behind + data
+            image = plan.behind + head + body
         if plan.streamed:
             asked: Asked = Streamed(key, plan, deadline, done)
         else:
@@ -229,7 +257,7 @@ class Asking:
         """As `receive`, as long as these bytes are REPORTs of requests under way; where they end."""
         table, size = self.under_way, len(data)
         at = 0
-        while data[at : at + _MAGIC_END] == _ENVELOPE:
+        while at + _ID_END < size and data[at] == 1 and data[at + 1] == 16:
             key_end = at + _ID_END
             asked = table.get(data[at + _ID_AT : key_end])
             if asked is None:
@@ -242,9 +270,15 @@ class Asking:
             if not end or end > size:
                 break
             del table[asked.key]
-            done = asked.done
-            if not done.done():
-                done.set_result(data[body:end])
+            try:
+                if not asked.bare:
+                    asked.done.set_result(data[body:end])
+                elif data[body]:
+                    asked.done.set_result(body_of(data[body:end]))
+                else:
+                    asked.done.set_result(data[body + 2 : end])
+            except asyncio.InvalidStateError:
+                pass  # its waiter was cancelled and has not yet said so
             at = end
         return at
 
@@ -262,7 +296,7 @@ class Asking:
         elif answer.kind == Kind.PARTIAL:
             asked.part(answer.data, now)
         elif self.forget(asked) and not asked.done.done():
-            asked.done.set_result(answer.data)
+            asked.done.set_result(body_of(answer.data) if asked.bare else answer.data)
 
     def _settle(self, asked: Asked, error: HomingError) -> None:
         self.forget(asked)

@@ -14,15 +14,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from homing.clock import SystemClock
 from homing.errors import HandshakeRefused, HomingError, RemoteProtocolError
-from homing.service.bodies import EMPTY
+from homing.service.bodies import EMPTY, body_of
 from homing.service.lifeline import Lifeline
 from homing.service.serve import Serve, reason_of
 from homing.wire import mdp
-from homing.wire.frames import MORE, frame, pack, prefix, tail_end, unpack
+from homing.wire.frames import LAST, MORE, SHORT_MAX, frame, pack, prefix, tail_end, unpack
 from homing.wire.mdp_fields import EMPTY as DELIMITER
 from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready, Work
 from homing.wire.mechanisms import Mechanism
@@ -32,13 +32,13 @@ _log = logging.getLogger("homing.worker")
 # Requests served on the spot before the clock is asked whether the loop should have its turn. The
 # first answer of a slow function should not wait for the last; but a turn costs all sides system
 # calls, which are dearer than many a quick one.
-FEW = 8
-TURN = 0.0005
+FEW: Final = 8
+TURN: Final = 0.0005
 # Heartbeats and the like that may come with a full credit of requests: they are rare.
-CONTROL = 64
+CONTROL: Final = 64
 # Seconds between answers to heartbeats, half of the shortest interval: a broker that answers ours does not keep us busy.
-ECHO = 0.005
-_REPORT_LOCAL = prefix((b"", b"MDPW0X", mdp.W_REPORT_LOCAL))
+ECHO: Final = 0.005
+_REPORT_LOCAL: Final = prefix((b"", b"MDPW0X", mdp.W_REPORT_LOCAL))
 
 
 class Owner(Protocol):
@@ -91,6 +91,7 @@ class Station:
         self._inbox: list[bytes] = []  # what came and has not been begun
         self._busy = False  # the rest of the inbox waits for the loop's next turn
         self._at_once = serve.way == "inline" and not serve.parted
+        self._bare = serve.read is body_of  # the function takes a body as it is
 
     # -- its life ---------------------------------------------------------------------------
 
@@ -171,8 +172,7 @@ class Station:
 
     def _skim(self, data: bytes) -> int:
         """Requests as nearly all are, in a chunk; where they end. Those served on the spot are, for a turn's time."""
-        head, service, size = self._request, self._service_frame, len(data)
-        read, function, write = self._serve.read, self._serve.function, self._serve.write
+        head, size = self._request, len(data)
         images: list[bytes] = []
         answers: list[bytes] = []
         served = 0
@@ -184,7 +184,7 @@ class Station:
             if data[at:address] != head or address + 2 > size or data[address] != MORE:
                 break
             body = address + 4 + data[address + 1]
-            if data[body - 2 : body] != DELIMITER or body + 2 > size:
+            if body + 2 > size or data[body - 2] != MORE or data[body - 1]:
                 break
             end = tail_end(data, body) if data[body] else body + 2 + data[body + 1]
             if not end or end > size:
@@ -194,11 +194,9 @@ class Station:
                 at = end
                 continue
             try:
-                answer = write(function(read(data[body:end])))
+                answers.append(self._served(data, address, body, end))
             except Exception as error:
                 self._refuse(data[at:end], error, self._session)
-            else:
-                answers.append(b"".join((_REPORT_LOCAL, data[address:body], service, answer)))
             at = end
             served += 1
             here = served % FEW != 0 or SystemClock.monotonic() < end_of_turn
@@ -210,6 +208,26 @@ class Station:
                 self._go_on_later()
             self.received(images)
         return at
+
+    def _served(self, data: bytes, address: int, body: int, end: int) -> bytes:
+        """The answer to the request whose `[client] []` and data stand at these places of a chunk."""
+        serve = self._serve
+        if self._bare and not data[body]:
+            got = serve.function(data[body + 2 : end])
+        else:
+            got = serve.function(serve.read(data[body:end]))
+        if type(got) is bytes and len(got) <= SHORT_MAX:
+            header, answer = LAST[len(got)], got
+        else:
+            header, answer = b"", serve.write(got)
+        # Compiled this is one copy; joining a tuple is not.
+        return b"%b%b%b%b%b" % (
+            _REPORT_LOCAL,
+            data[address:body],
+            self._service_frame,
+            header,
+            answer,
+        )
 
     def _work_off(self) -> None:
         """Take what came; of work done on the spot only as much as a turn of the loop allows.

@@ -43,6 +43,7 @@ class Stream:
         self._skim = skim
         self._reader: ImageReader | None = None  # where messages stand in the bytes as they come
         self._out: list[bytes] = []
+        self._to_flush = False  # the loop's next step does
         self._gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -56,8 +57,17 @@ class Stream:
         codec, skim, reader = self.codec, self._skim, self._reader
         self.heard = self.loop.time()
         if skim is not None and reader is not None and len(data) <= reader.skimmable:
-            at = skim(data)
+            pending, self._to_flush = self._to_flush, True
+            try:
+                at = skim(data)
+            finally:
+                self._to_flush = pending
             reader.offset += at
+            if self._out and not pending:
+                self.flush()  # what was answered on the spot
+            elif not pending:
+                # Behind those who were told: what they send in return needs no turn of its own.
+                self._flush_soon()
             if at == len(data):
                 return
             data = data[at:]
@@ -78,8 +88,8 @@ class Stream:
 
     def send(self, image: bytes) -> None:
         """Queue one message for the end of this turn."""
-        if not self._out:
-            self.loop.call_soon(self.flush)
+        if not self._to_flush:
+            self._flush_soon()
         self._out.append(image)
         self._queued += len(image)
         if self._queued > HIGH_WATER:
@@ -87,13 +97,21 @@ class Stream:
 
     def send_all(self, images: list[bytes]) -> None:
         """Queue several, as `send` does one."""
-        if not self._out:
-            self.loop.call_soon(self.flush)
+        if not self._to_flush:
+            self._flush_soon()
         self._out += images
         for image in images:
             self._queued += len(image)
         if self._queued > HIGH_WATER:
             self.full = True
+
+    def _flush_soon(self) -> None:
+        self._to_flush = True
+        self.loop.call_soon(self._end_of_turn)
+
+    def _end_of_turn(self) -> None:
+        self._to_flush = False
+        self.flush()
 
     def flush(self) -> None:
         """One write for all that was queued."""
