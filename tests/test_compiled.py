@@ -13,7 +13,7 @@ HOT = [
     "homing.service.dispatch",
     "homing.service.handing",
     "homing.service.asking",
-    "homing.service.asker",
+    "homing.service.client_core",
     "homing.service.stream",
     "homing.service.bodies",
     "homing.node.turn",

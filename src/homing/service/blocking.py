@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from homing.errors import LinkError
 from homing.loops import Blocking, fastest_loop, made_as
 from homing.service import client as asynchronous
-from homing.service.asker import Options
+from homing.service.client_core import Options
 from homing.service.worker import GRACE
 from homing.service.worker import Worker as AsyncWorker
 

@@ -21,9 +21,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, TypeVar, Unpack, overload
 
 from homing.errors import HomingError
-from homing.service.asker import PRIORITY, Asker, Options
 from homing.service.asking import Asked, Streamed
 from homing.service.bodies import EMPTY, Bodies, Source
+from homing.service.client_core import PRIORITY, ClientCore, Options
 from homing.wire.frames import pack, unpack
 from homing.wire.mdp_messages import Dialect
 from homing.wire.mechanisms import Mechanism
@@ -44,7 +44,7 @@ T = TypeVar("T")
 _OPTIONS = frozenset(Options.__annotations__)
 
 
-class Client(Asker):
+class Client(ClientCore):
     """Requests over one kept connection.
 
         async with homing.Client("tcp://127.0.0.1:5555") as client:

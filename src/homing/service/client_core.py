@@ -47,7 +47,7 @@ _BODY: Final[Read] = body_of
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # homing.Client is one, and programs may have theirs
-class Asker:
+class ClientCore:
     """The part of homing.Client that all its calls share, and `request`."""
 
     def __init__(
