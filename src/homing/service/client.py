@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from homing.backoff import Backoff
@@ -33,7 +33,8 @@ from homing.errors import (
     ShuttingDown,
 )
 from homing.service.asking import MAX_PLANS, Asked, Asking, Plan, Streamed
-from homing.service.bodies import EMPTY, Bodies, Source, body_of, codec_named
+from homing.service.bodies import EMPTY, Bodies, body_of, codec_named
+from homing.service.feeding import Feeding, Filling
 from homing.service.lifeline import Lifeline, Pulse
 from homing.service.turns import Turns
 from homing.wire.frames import pack, unpack
@@ -192,18 +193,14 @@ class Client:
         if in_flight < 1:
             raise ValueError("in_flight is at least 1")
         _known(options)
-        read, write = self._codec.reader(returns), self._codec.write
+        read = self._codec.reader(returns)
         plan = self._plan(service, options.get("timeout"), options.get("priority", PRIORITY))
-        window: deque[tuple[Asked, bytes]] = deque()
-        source = Source(bodies)
+        ask, feed = partial(self._in_turn, plan), self._feed(bodies, plan)
+        window = feed.window
         try:
             while True:
-                while len(window) < in_flight and (
-                    source.more() if source.plain else await source.more_later()
-                ):
-                    data = write(source.item)
-                    asked = self._asking.at_once(plan, data, self._lifeline.stream)
-                    window.append((asked or await self._in_turn(plan, data), data))
+                while not feed.fill(in_flight) and await feed.go_on(self._full, ask):
+                    pass
                 if not window:
                     return
                 asked, data = window[0]
@@ -215,6 +212,7 @@ class Client:
                 window.popleft()
                 yield read(got)
         finally:
+            await feed.stop()
             for asked, _ in window:
                 self._give_up(asked)
 
@@ -298,6 +296,13 @@ class Client:
             raise error
         options = {**options, "retries": left - 1}
         return pack(await self.request(service, unpack(data), returns=list[bytes], **options))
+
+    def _feed(self, bodies: Bodies, plan: Plan) -> Filling | Feeding:
+        """What asks for the bodies of `map`."""
+        write = self._codec.write
+        if isinstance(bodies, Iterable):
+            return Filling(bodies, write, plan, self._asking, self._lifeline)
+        return Feeding(bodies, write, partial(self._in_turn, plan))
 
     def _heed(self, error: HomingError) -> None:
         """A broker that goes is left for another as soon as it owes us nothing."""
