@@ -78,11 +78,6 @@ def test_an_iterable_that_calls_what_iterates_over_it_is_told(here: Fabric) -> N
         with pytest.raises(RuntimeError, match="a blocking call within another"):
             publisher.publish_all(publications())
         assert publisher.publish({"b": 1}) == 0
-    with homing.sync.Client(here.clients) as client:
-        bodies = (client.request("mmi.services") for _ in range(2))
-        with pytest.raises(RuntimeError, match="a blocking call within another"):
-            list(client.map("mmi.services", bodies))
-        assert client.request("mmi.services") == b"{}"
 
 
 @pytest.mark.parametrize("name", ["Client", "Publisher", "Subscriber", "Worker"])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -161,3 +163,66 @@ class Blocking(Closing, Generic[Inner]):
                 self._call(self._inner.close())
             finally:
                 self._loop.stop()
+
+
+class Elsewhere:
+    """The items of an iterable as an async one: a thread takes them, up to `most` ahead.
+
+    It may wait for anything, even for what this loop does.
+    """
+
+    def __init__(self, items: Iterable[Any], most: int) -> None:
+        self._items = items
+        self._most = most
+        self._taken: deque[Any] = deque()
+        self._room = threading.Event()
+        self._error: BaseException | None = None
+        self._ended = self._left = False
+        self._told = False  # the loop knows that there is more: one call of it serves many
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        news, loop = asyncio.Event(), asyncio.get_running_loop()
+        thread = threading.Thread(target=self._run, args=(loop, news), name="bodies", daemon=True)
+        thread.start()
+        try:
+            while True:
+                await news.wait()
+                news.clear()
+                self._told = False
+                ended = self._ended  # before the last look
+                while self._taken:
+                    yield self._taken.popleft()
+                self._room.set()
+                if ended:
+                    break
+            if self._error is not None:
+                raise self._error
+        finally:
+            self._left = True
+            self._room.set()
+
+    def _run(self, loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
+        try:
+            for item in self._items:
+                self._taken.append(item)
+                self._tell(loop, news)
+                while len(self._taken) >= self._most and not self._left:
+                    self._room.clear()
+                    if (
+                        len(self._taken) >= self._most and not self._left
+                    ):  # else nobody may be left to set it
+                        self._room.wait()
+                if self._left:
+                    return
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended = True
+            self._told = False
+            self._tell(loop, news)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
+        if not self._told:
+            self._told = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                loop.call_soon_threadsafe(news.set)

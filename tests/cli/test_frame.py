@@ -322,3 +322,42 @@ def test_the_command_ends_at_once_under_a_compiler_at_work(
     monkeypatch.setattr(sys, "argv", ["homing", "no-such-verb"])
     assert main() == 64
     assert ended == ([64] if compiling else [])
+
+
+def closed(redirection: str, *words: str) -> subprocess.Popen[bytes]:
+    """The command, with some of its standard files closed."""
+    script = f'exec "$@" {redirection}'
+    argv = ["sh", "-c", script, "sh", sys.executable, "-m", "homing.cli", *words]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_standard_files_that_are_closed_are_as_good_as_none() -> None:
+    nobody = ["--endpoint", "tcp://127.0.0.1:1", "--timeout", "300ms"]
+    for redirection, words, code in (
+        (">&-", ["--help"], 0),
+        (">&-", ["services", *nobody[:2]], 69),
+        ("<&-", ["request", "echo", "-", *nobody], 69),
+        ("<&- >&- 2>&-", ["request", "echo", "-", *nobody], 69),
+    ):
+        process = closed(redirection, *words)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == code, told
+        assert b"internal error" not in told
+
+
+def test_no_socket_takes_the_place_of_a_standard_file_that_is_closed(tmp_path: Path) -> None:
+    """Whatever wrote to stderr would have written to a peer, or into the journal."""
+    named = ["service.localfe", "service.localbe", "service.cloudfe", "service.statebe"]
+    named += ["service.taskfe", "service.taskbe"]
+    words = [f"--set={name}=tcp://127.0.0.1:0" for name in named]
+    process = closed("<&- 2>&-", "broker", "--data", str(tmp_path), *words)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"ready broker")
+        files = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (0, 2)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert files == [os.devnull, os.devnull]

@@ -54,6 +54,25 @@ def test_the_answer_is_printed_as_it_is(
     assert capfdbinary.readouterr() == (answer, b"")
 
 
+def test_a_body_may_begin_with_hyphens(
+    endpoint: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for body in ("-5x", "-----begin", "-- a comment"):
+        assert main(["request", "upper", body, "--endpoint", endpoint]) == 0
+        assert capfdbinary.readouterr() == (body.upper().encode(), b"")
+
+
+@pytest.mark.parametrize("word", ["--strem", "--time-out", "--retry=3"])
+def test_an_option_that_is_misspelt_is_no_body(
+    word: str, endpoint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`upper` was asked for `--strem`, and answered."""
+    assert main(["request", "upper", word, "--endpoint", endpoint]) == 64
+    out, err = capfd.readouterr()
+    told = f"homing: no such option: {word}; a body like that comes by standard input: -"
+    assert (out, err.splitlines()[0]) == ("", told)
+
+
 def test_the_body_comes_from_standard_input(
     endpoint: str,
     capfdbinary: pytest.CaptureFixture[bytes],

@@ -148,6 +148,44 @@ def test_tls_both_ways() -> None:
     on_loop(test)
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["uvloop", "asyncio"])
+def test_a_tls_handshake_that_fails_is_told_with_who_and_why(
+    plain: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
+    told: list[tuple[str, str, str]] = []
+
+    async def fail(port: int, said: bytes | None) -> None:
+        """Say something that is no TLS, or (None) hang up at once."""
+        _, writer = await dial(port)
+        host, own = writer.get_extra_info("sockname")
+        if said is not None:
+            writer.write(said)
+        else:
+            writer.close()
+        count = len(caplog.records)
+        await until(lambda: len(caplog.records) > count, "a line")
+        line = caplog.records[-1]
+        assert line.levelname == "WARNING", "such lines are thinned out"
+        assert line.__dict__["peer"] == f"tcp://{host}:{own}"
+        told.append((line.getMessage(), line.__dict__["plug"], line.__dict__["reason"]))
+        writer.close()
+
+    async def test() -> None:
+        host, port = lines_host(Memory(echo), Bounds(handshake=0.2), tls=server)
+        for said in (b"in clear\n" * 10, None, b""):
+            await fail(port, said)
+        host.stop()
+
+    on_loop(test, plain)
+    assert {(what, plug) for what, plug, _ in told} == {("a TLS handshake failed", "lines")}
+    clear, gone, silent = (reason for _, _, reason in told)
+    assert "WRONG_VERSION_NUMBER" in clear
+    assert gone == "it hung up"
+    assert "0.2 seconds" in silent
+
+
 def test_a_shared_port_is_shared_only_when_asked_for() -> None:
     async def test() -> None:
         hosts: list[Host] = []

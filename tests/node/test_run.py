@@ -15,6 +15,7 @@ import pytest
 NODE = textwrap.dedent(
     """
     import sys
+    from homing.errors import JournalError
     from homing.node.host import Host
     from homing.node.plug import StreamPlug
     from homing.node.run import run_node
@@ -34,8 +35,16 @@ NODE = textwrap.dedent(
             for link in self.links:
                 link.send(b"draining\\n")
 
+    class Full:
+        def append(self, event):
+            return 0
+        def close(self):
+            raise JournalError("3 events not written: no space")
+
     async def start(host: Host) -> None:
         host.role = Busy()
+        if sys.argv[2] == "full":
+            host.journal_writer = Full()
         host.add(StreamPlug("lines", Lines))
         print("ready", host.listen("lines", "127.0.0.1:0").rpartition(":")[2], flush=True)
 
@@ -45,10 +54,15 @@ NODE = textwrap.dedent(
 
 
 @contextmanager
-def node(drain_seconds: float) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
+def node(
+    drain_seconds: float, disk: str = ""
+) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
     """A node process and one connection to it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", NODE, str(drain_seconds)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", NODE, str(drain_seconds), disk],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if disk else None,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -102,6 +116,14 @@ def test_work_that_does_not_end_is_left_at_the_deadline() -> None:
         heard(peer, b"work\n")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_a_node_that_could_not_write_its_journal_does_not_end_in_peace() -> None:
+    with node(0.2, "full") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=20)
+        assert process.returncode
+        assert told.splitlines()[-1] == "homing.errors.JournalError: 3 events not written: no space"
 
 
 def test_the_second_signal_aborts() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from homing.metrics import Registry
@@ -11,7 +14,8 @@ from homing.service.access import Access
 from homing.service.denials import MAX_TOLD, Denials
 from homing.service.policy import BrokerPolicy
 from homing.testing import RecordingLink
-from homing.wire import tasks
+from homing.wire import mdp_peers, tasks
+from homing.wire.mdp_messages import State
 from tests.service.stage import D0X, D01, D02, Stage
 from tests.service.test_tasks import tell
 
@@ -94,6 +98,33 @@ def test_a_peer_with_another_name_than_the_settings_say(caplog: pytest.LogCaptur
         ("lyon", "nice"),
         ("lyon", ""),
     ]
+
+
+def test_a_statebe_that_is_another_broker_s(caplog: pytest.LogCaptureFixture) -> None:
+    """Its cloudfe is right and its statebe is not: a peer that is reached and never heard of."""
+    names = (b"lyon", b"nice")
+    stage = Stage(peers=dict.fromkeys(names, ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")))
+    stage.link("cloudbe/lyon", b"lyon")
+    feed = stage.link("statefe/lyon")
+    for found in (b"nice", b"nice", b"oslo"):  # another peer of ours, a broker that is none
+        stage.broker.receive(feed, mdp_peers.write(State(found, 1, {"echo": 1})), stage.now)
+    assert [(r.__dict__["peer"], r.__dict__["found"]) for r in caplog.records] == [
+        ("lyon", "nice"),
+        ("lyon", "oslo"),
+    ]
+    peers = asked(stage, b"mmi.peers")
+    assert [(peers[name]["idle"], peers[name]["mistaken"]) for name in ("lyon", "nice")] == [
+        (0, "oslo"),
+        (0, ""),
+    ]
+    stage.broker.receive(feed, mdp_peers.write(State(b"lyon", 1, {"echo": 1})), stage.now)
+    assert asked(stage, b"mmi.peers")["lyon"]["mistaken"] == ""
+
+
+def asked(stage: Stage, name: bytes) -> Any:
+    client = stage.client()
+    stage.ask(client, name)
+    return json.loads(client.take_frames()[-1][-1])
 
 
 def test_who_may_ask_what_is_served_may_hear_of_it() -> None:

@@ -84,7 +84,7 @@ def test_an_answer_past_the_limits_ends_its_request_and_not_one_worker_after_the
                             worker.send_multipart([*head, *answer])
             *told, reason = client.recv_multipart()
             assert told[2:] == [b"\x03", b"long%d" % number]
-            assert reason.startswith(b"too-large an answer")
+            assert reason == b"too-large an answer over 65536 bytes, or of too many frames"
             assert asked == 1
     context.destroy(linger=0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from homing.errors import ConfigError, Denied, RemoteProtocolError
 from homing.metrics import Gauge, Registry
 from homing.node.instruments import ROUTERS, UNDECIDED, watch_role
-from homing.node.routers import load_route
+from homing.node.routers import Task, load_route
 from homing.service.access import Access
 from homing.service.decisions import (
     CLIENT,
@@ -325,6 +326,16 @@ def test_load_route() -> None:
 
 
 # --- real processes ---------------------------------------------------------------------------
+
+
+def test_a_router_that_starts_while_its_broker_ends_says_so_in_a_line(tmp_path: Path) -> None:
+    """The broker's folder goes with it; a router that was just starting anew had a traceback to say about that."""
+    users = str(tmp_path / "users")
+    told = Task("router-7", "ipc:///x", "ipc:///y", "", users, 1000, "info", "json")
+    words = [sys.executable, "-m", "homing.node.routers", msgspec.json.encode(told).decode()]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr == f"router-7: its broker keeps no {users} any more\n"
 
 
 def children(process: Process) -> list[int]:

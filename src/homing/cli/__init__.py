@@ -73,6 +73,8 @@ prints tracebacks. Exit codes: 0 done, 1 a check failed, 64 wrong usage, 69 nobo
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; everything that goes wrong ends here, as one line and an exit code."""
+    if argv is None:
+        _stand_in_for_closed_files()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = _take_debug(words) or bool(os.environ.get("HOMING_DEBUG"))
     try:
@@ -82,6 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         _leave_the_compiler(code)
     return code
+
+
+def _stand_in_for_closed_files() -> None:
+    """/dev/null for each standard file that is closed: the next socket would have its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # in their order: each gets the lowest number that is free
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)  # for the commands we run, too
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def _leave_the_compiler(code: int) -> None:

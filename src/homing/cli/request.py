@@ -15,6 +15,7 @@ Examples:
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from homing.cli.credentials import NOBODY, Credentials
-from homing.cli.verb import NO_FLAGS, ConfigFlags, seconds_of, verb
+from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, seconds_of, verb
 from homing.cli.waiting import awaited
 from homing.errors import NoService
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from homing.service.client import Client
 
 app = verb("request", __doc__)
+
+_OPTION = re.compile(r"--[a-z][a-z-]*(=.*)?")
+"""What is more likely misspelt than meant: bodies may begin with hyphens, as numbers and keys do."""
 
 
 @app.default
@@ -55,6 +59,8 @@ async def request(
     """Ask once."""
     from homing.service.client import Client
 
+    if _OPTION.fullmatch(body):
+        raise misused(f"no such option: {body}; a body like that comes by standard input: -")
     where = endpoint or flags.load({"node.port_offset": port_offset}).service.localfe
     data = sys.stdin.buffer.read() if body == "-" else body.encode()
     security = credentials.mechanism()

@@ -98,9 +98,11 @@ async def _live(config: Config) -> int:
                 await hang_up()
                 print("homing: draining; once more to stop at once", file=sys.stderr)
                 deadline = SystemClock.monotonic() + config.node.drain_timeout
-                return await ending.unless_aborted(nodes.drain(deadline))
+                code = await ending.unless_aborted(nodes.drain(deadline))
     finally:
         nodes.stop()
+    nodes.check_written()
+    return code
 
 
 @contextlib.asynccontextmanager

@@ -252,7 +252,9 @@ class Journal:
         if isinstance(disk, Directory):
             disk.close()
         if self.backlog:
-            raise JournalError(f"{self.backlog} events not written: {self.trouble}")
+            unwritten = self.backlog + self.lost
+            told = f"the journal of {self._log.name}: {unwritten} events not written"
+            raise JournalError(f"{told}: {self.trouble}")
         self.trouble = "the journal is closed"
 
     # --- the thread ---------------------------------------------------------------------

@@ -110,6 +110,7 @@ class Host:
         self.plugs: dict[str, Plug] = {}
         self.held_bytes = 0
         self.turned_away = 0  # links closed for who is there, or what it sent
+        self.unwritten: JournalError | None = None  # what its journal could not keep, at the end
         self.held_limit = held_limit
         self.rereads: dict[str, Reread] = {}  # what SIGHUP has read again, by setting
         self.journal: Callable[[Any], int] = _unjournaled
@@ -315,7 +316,7 @@ class Host:
             await asyncio.sleep(DRAIN_STEP)
 
     def stop(self) -> None:
-        """End at once: sockets, dials, timers, journal."""
+        """End at once: sockets, dials, timers, journal; `unwritten` says what that one could not keep."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -335,7 +336,7 @@ class Host:
             try:
                 writer.close()
             except JournalError as error:
-                _log.error("the journal could not be closed: %s", error)
+                self.unwritten = error
 
     def _stop_dials(self) -> None:
         for dial in self._dials.values():

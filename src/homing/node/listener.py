@@ -72,7 +72,7 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(ACCEPTS_A_TURN):
             try:
-                sock, _address = self._socket.accept()
+                sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -84,7 +84,7 @@ class Listener:
                 continue
             self.accepted += 1
             link = self._plug.link(self._host)
-            task = self._host.loop.create_task(self._welcome(sock, link))
+            task = self._host.loop.create_task(self._welcome(sock, link, address))
             self._coming[task] = link
             task.add_done_callback(partial(self._arrived, sock))
 
@@ -100,7 +100,7 @@ class Listener:
         # Close to it, those that are both coming and there must not count twice.
         return len(links) + sum(link not in links for link in self._coming.values()) >= limit
 
-    async def _welcome(self, sock: socket.socket, link: StreamLink) -> None:
+    async def _welcome(self, sock: socket.socket, link: StreamLink, address: Any) -> None:
         """Give the connection its link; a TLS handshake that fails ends here."""
         sock.setblocking(False)
         plug = self._plug
@@ -110,8 +110,17 @@ class Listener:
         try:
             await self._host.loop.connect_accepted_socket(by_shape(link), sock, **options)
         except OSError as error:  # ssl.SSLError is one
-            _log.info("%s: no connection: %s", plug.name, error)
+            self._tell(address, error)
             sock.close()
+
+    def _tell(self, address: Any, error: OSError) -> None:
+        """As a warning, for these are thinned out: anybody may knock as often as it likes."""
+        what = "no connection" if self._plug.tls is None else "a TLS handshake failed"
+        known = isinstance(address, tuple)  # a unix socket's peer has no name
+        peer = str(Endpoint(address[0], address[1])) if known else ""
+        # Whoever hangs up in the middle of it leaves an error without words.
+        told = {"plug": self._plug.name, "peer": peer, "reason": str(error) or "it hung up"}
+        _log.warning(what, extra=told)
 
     def _suffer(self, error: OSError) -> None:
         """No files or memory left, or worse: rest, or the loop would turn in vain."""

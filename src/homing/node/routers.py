@@ -136,7 +136,11 @@ class Routers:
 def main() -> int:
     """Run one router process to its end."""
     task = msgspec.json.decode(sys.argv[1], type=Task)
-    router = Router(_read(task.users), load_route(task.route))
+    try:
+        access = _read(task.users)
+    except FileNotFoundError:  # it was just starting when its broker ended
+        raise SystemExit(f"{task.name}: its broker keeps no {task.users} any more") from None
+    router = Router(access, load_route(task.route))
     limits = Limits(message=task.max_message + (1 << 17))
 
     def reread() -> None:

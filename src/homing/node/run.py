@@ -73,11 +73,14 @@ async def _live(
             if leave is not None:
                 await leave()
             _log.info("draining for at most %.1f s", drain_seconds)
-            return await ending.unless_aborted(host.drain(host.now() + drain_seconds))
+            code = await ending.unless_aborted(host.drain(host.now() + drain_seconds))
     finally:
         host.stop()
         # Aborted transports tell their links in the loop's next turn.
         await asyncio.sleep(0)
+    if host.unwritten is not None:
+        raise host.unwritten
+    return code
 
 
 def calm_collector() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from homing.clock import SystemClock
 from homing.config import Config
+from homing.errors import JournalError
 from homing.node.broker import start_broker
 from homing.node.fleet import Fleet
 from homing.node.host import Host
@@ -114,6 +115,12 @@ class Nodes:
         """End at once."""
         for host in self.hosts.values():
             host.stop()
+
+    def check_written(self) -> None:
+        """JournalError if the journals of some nodes could not be written to their ends."""
+        unwritten = [str(host.unwritten) for host in self.hosts.values() if host.unwritten]
+        if unwritten:
+            raise JournalError("; ".join(unwritten))
 
 
 async def _reached(reached: Callable[[], bool], seconds: float) -> bool:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from homing.errors import LinkError
-from homing.loops import Blocking, fastest_loop, made_as
+from homing.loops import Blocking, Elsewhere, fastest_loop, made_as
 from homing.service import client as asynchronous
 from homing.service.client_core import Options
 from homing.service.worker import GRACE
@@ -88,11 +88,14 @@ class Client(Blocking[asynchronous.Client]):
         returns: Any = bytes,
         **options: Unpack[Options],
     ) -> Iterator[Any]:
-        """Ask once for every body, many at a time; the answers come in order."""
+        """Ask once for every body, many at a time; the answers come in order.
+
+        Bodies that are made on the way (a generator, a file) are taken in another thread.
+        """
+        ready = isinstance(bodies, Collection)
+        items = bodies if ready else Elsewhere(bodies, max(in_flight, 1))
         return self._iterate(
-            lambda: self._inner.map(
-                service, bodies, in_flight=in_flight, returns=returns, **options
-            )
+            lambda: self._inner.map(service, items, in_flight=in_flight, returns=returns, **options)
         )
 
     @overload

@@ -121,31 +121,3 @@ def codec_named(name: str) -> Codec:
 
 
 Bodies = Iterable[Any] | AsyncIterable[Any]
-
-
-class Source:
-    """Items of an iterable, plain or async, one at a time."""
-
-    def __init__(self, items: Bodies) -> None:
-        self.item: Any = None
-        self.plain = isinstance(items, Iterable)
-        self._now = iter(items) if isinstance(items, Iterable) else iter(())
-        self._later = None if isinstance(items, Iterable) else aiter(items)
-
-    def more(self) -> bool:
-        """Whether a plain iterable has another one; then it is `item`."""
-        for item in self._now:
-            self.item = item
-            return True
-        return False
-
-    async def more_later(self) -> bool:
-        """The same for an async iterable, which is not asked again once it has ended."""
-        if self._later is None:
-            return False
-        try:
-            self.item = await anext(self._later)
-        except StopAsyncIteration:
-            self._later = None
-            return False
-        return True

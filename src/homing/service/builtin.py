@@ -73,12 +73,13 @@ def _workers(core: DispatchCore, body: bytes) -> bytes:
 
 
 def _peers(core: DispatchCore, body: bytes) -> bytes:
-    """Every peer: reachable or not, what it published, what it holds of ours."""
+    """Every peer: reachable or not, what it published (`mistaken`: who did in its place), what it holds of ours."""
     return _json(
         {
             _text(peer.name): {
                 "reachable": peer.link is not None,
                 "idle": peer.idle,
+                "mistaken": _text(peer.mistaken),
                 "services": {_text(name): free for name, free in peer.capacity.items()},
                 "holds": len(peer.held),
             }

@@ -16,14 +16,15 @@ again if `retries` allow. A refusal comes as the exception of its code (homing.e
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
 from homing.errors import HomingError
-from homing.service.asking import Asked, Streamed
-from homing.service.bodies import EMPTY, Bodies, Source
+from homing.service.asking import Plan, Streamed
+from homing.service.bodies import EMPTY, Bodies
 from homing.service.client_core import PRIORITY, ClientCore, Options
+from homing.service.feeding import Feeding, Filling
 from homing.wire.frames import pack, unpack
 from homing.wire.mdp_messages import Dialect
 from homing.wire.mechanisms import Mechanism
@@ -120,18 +121,14 @@ class Client(ClientCore):
         if in_flight < 1:
             raise ValueError("in_flight is at least 1")
         _known(options)
-        read, write = self._codec.reader(returns), self._codec.write
+        read = self._codec.reader(returns)
         plan = self._plan(service, options.get("timeout"), options.get("priority", PRIORITY))
-        window: deque[tuple[Asked, bytes]] = deque()
-        source = Source(bodies)
+        ask, feed = partial(self._in_turn, plan), self._feed(bodies, plan)
+        window = feed.window
         try:
             while True:
-                while len(window) < in_flight and (
-                    source.more() if source.plain else await source.more_later()
-                ):
-                    data = write(source.item)
-                    asked = self._asking.at_once(plan, b"", data, self._lifeline.stream)
-                    window.append((asked or await self._in_turn(plan, data), data))
+                while not feed.fill(in_flight) and await feed.go_on(self._full, ask):
+                    pass
                 if not window:
                     return
                 asked, data = window[0]
@@ -143,6 +140,7 @@ class Client(ClientCore):
                 window.popleft()
                 yield read(got)
         finally:
+            await feed.stop()
             for asked, _ in window:
                 self._give_up(asked)
 
@@ -191,6 +189,13 @@ class Client(ClientCore):
             raise error
         options = {**options, "retries": left - 1}
         return pack(await self.request(service, unpack(data), returns=list[bytes], **options))
+
+    def _feed(self, bodies: Bodies, plan: Plan) -> Filling | Feeding:
+        """What asks for the bodies of `map`."""
+        write = self._codec.write
+        if isinstance(bodies, Iterable):
+            return Filling(bodies, write, plan, self._asking, self._lifeline)
+        return Feeding(bodies, write, partial(self._in_turn, plan))
 
 
 def _known(options: Options) -> None:

@@ -52,6 +52,11 @@ class Denials:
         named = not found.startswith(b"\x00")  # made up for one that told none
         self._tell(what, "", peer=peer, found=found if named else b"")
 
+    def news_of_another(self, peer: bytes, found: bytes) -> None:
+        """Where the settings say that a peer's statebe is another broker publishes: nothing is sent to that peer."""
+        what = "not the peer that service.peers names publishes at its statebe"
+        self._tell(what, "", peer=peer, found=found)
+
     def _tell(self, what: str, user: str, **named: bytes) -> None:
         wish: tuple[str | bytes, ...] = (what, user, *named.values())
         if wish in self._told:

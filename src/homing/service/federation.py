@@ -40,6 +40,7 @@ class Peer(Holder):
         "endpoints",
         "heard",
         "idle",
+        "mistaken",
         "patient_until",
     )
 
@@ -51,6 +52,7 @@ class Peer(Holder):
         self.capacity: dict[bytes, int] = {}
         self.idle = 0
         self.heard = float("-inf")  # when it last published
+        self.mistaken = b""  # whose news came in place of its own
         self.ahead = 0  # of what it holds: sent without a place that is free
         self.patient_until = float("-inf")  # it would not have more than it has places for
         self._broker = broker  # our own name: the origin of what we repost
@@ -123,6 +125,7 @@ class Peer(Holder):
     def publish(self, state: State, now: float) -> None:
         """S1 from this peer."""
         self.heard = now
+        self.mistaken = b""
         self.idle = state.idle
         self.capacity = {name.encode(): free for name, free in state.services.items()}
         if len(self._heads) > 2 * len(self.capacity) + 64:

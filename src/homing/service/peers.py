@@ -104,8 +104,12 @@ class StateFeed:
         except RemoteProtocolError:
             self._broker.record.malformed += 1
             return
-        peer = self._broker.federation.peers.get(state.broker)
-        if peer is None or state.broker != self._known_as:
+        peer = self._broker.federation.peers.get(self._known_as)
+        if peer is None:
+            return
+        if state.broker != self._known_as:
+            peer.mistaken = state.broker
+            self._broker.denials.news_of_another(self._known_as, state.broker)
             return
         if len(state.services) <= self._broker.policy.max_services:
             peer.publish(state, now)

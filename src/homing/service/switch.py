@@ -87,7 +87,8 @@ class Broker:
         self.core = DispatchCore(policy, self.federation, self.record)
         self.denials = Denials()
         self._port = port
-        self.too_large_answer = b"too-large an answer over %d bytes" % policy.max_body
+        why = b"too-large an answer over %d bytes, or of too many frames"
+        self.too_large_answer = why % policy.max_body
         self._state_every = state_every
         self.pool = RouterPool(port) if routers else None
         self.asks_routers = routers and self.guards

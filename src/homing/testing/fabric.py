@@ -175,6 +175,9 @@ class _Nodes:
             for host in hosts:
                 host.stop()
             await asyncio.sleep(0)  # aborted transports tell their links in the next turn
+        for host in hosts:
+            if host.unwritten is not None:
+                raise host.unwritten
 
     def _start(self, hosts: list[Host]) -> None:
         from homing.node.broker import start_broker
