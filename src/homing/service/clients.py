@@ -183,8 +183,10 @@ class Client0X(MdpClient):
         head = (
             service.report_0x if kind is FINAL else mdp.report_head(Dialect.D0X, kind, service.name)
         )
-        start = SHORT[len(envelope)] + envelope if envelope else b""
-        image = b"".join((start, head, data))
+        if envelope:
+            image = b"%b%b%b%b" % (SHORT[len(envelope)], envelope, head, data)
+        else:
+            image = head + data
         if service.waiting >= LINE and self.outstanding > 1:
             link.send_with_others(image)
         elif self.outstanding > BUSY:
@@ -338,7 +340,8 @@ class Origin(Asker):
         if link is None:
             return
         if kind is FINAL and len(address) <= SHORT_MAX:
-            image = b"".join((SHORT[len(address)], address, pending.service.cloud_0x, data))
+            size = SHORT[len(address)]
+            image = b"%b%b%b%b" % (size, address, pending.service.cloud_0x, data)
             if pending.service.waiting:
                 link.send_with_others(image)
             else:

@@ -77,7 +77,7 @@ class Peer(Holder):
         if head is None:
             head = self._heads[service] = repost_head(service, self._broker)
         if len(address) <= SHORT_MAX:
-            image = b"".join((head, SHORT[len(address)], address, EMPTY, pending.data))
+            image = b"%b%b%b%b%b" % (head, SHORT[len(address)], address, EMPTY, pending.data)
             if self.ahead:
                 link.send_with_others(image)
             else:

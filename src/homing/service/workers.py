@@ -54,7 +54,8 @@ class MdpWorker(Worker):
         else:
             held[address] = pending
         if len(address) <= SHORT_MAX:
-            link.send(b"".join((self.work, SHORT[len(address)], address, EMPTY, pending.data)))
+            size = SHORT[len(address)]
+            link.send(b"%b%b%b%b%b" % (self.work, size, address, EMPTY, pending.data))
         else:
             link.send(self.work + mdp.address_head(address) + pending.data)
 
@@ -188,7 +189,7 @@ class Worker0X(MdpWorker):
         if len(address) > SHORT_MAX:
             link.send(head + mdp.address_head(address) + pending.data)
             return
-        image = b"".join((head, SHORT[len(address)], address, EMPTY, pending.data))
+        image = b"%b%b%b%b%b" % (head, SHORT[len(address)], address, EMPTY, pending.data)
         if len(held) > BUSY:
             link.send_soon(image)
         else:
