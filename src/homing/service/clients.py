@@ -81,14 +81,11 @@ class MdpClient(Asker):
             if start == at:
                 core.take_on(self, service, data[body:end], b"", None, now)
             else:
-                envelope = data[at + 2 : start]
-                options = None
-                if envelope[:2] == mdp.OPTIONS_MAGIC:
-                    if data[at : at + mdp.WISHES_END] != self._wishes:
+                envelope, options = data[at + 2 : start], self._options
+                if options is None or data[at : at + mdp.WISHES_END] != self._wishes:
+                    if envelope[:2] == mdp.OPTIONS_MAGIC or data[at] != MORE:
                         break
-                    options = self._options
-                elif data[at] != MORE:
-                    break
+                    options = None
                 core.take_on(self, service, data[body:end], envelope, options, now)
             at = end
         core.tick_early(now)
