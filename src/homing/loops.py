@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -31,6 +32,25 @@ def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     make: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return make
+
+
+def stop_on_signals(stop: Callable[[], None]) -> None:
+    """SIGINT and SIGTERM call `stop` on the running loop; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stopping = False
+
+    def heard(number: int) -> None:
+        nonlocal stopping
+        if stopping:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stopping = True
+        stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Not in the main thread, or (the first of these) on a loop that knows no signals.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, heard, number)
 
 
 class LoopThread:

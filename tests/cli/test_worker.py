@@ -7,15 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from homing import sync
 from homing.cli import main
-from homing.errors import Failed
+from homing.errors import Failed, RequestTimeout
 from homing.testing import Fabric, fabric
 from homing.wire.mechanisms import PlainClient
 
@@ -61,6 +62,21 @@ def test_a_command_gets_the_body_and_its_failure_is_a_refusal(here: Fabric) -> N
         pytest.raises(Failed, match="exit code 3 no such picture"),
     ):
         client.request("bad", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(here: Fabric, number: int, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    command = f"sh -c 'touch {begun}; exec sleep 60'"
+    with worker(here, "slow", "--exec", command) as process, sync.Client(here.clients) as client:
+        while not begun.exists():
+            with suppress(RequestTimeout):
+                client.request("slow", b"", timeout=0.2)
+        process.send_signal(number)
+        while client.request("mmi.service", b"slow") == b"200":
+            time.sleep(0.02)  # until it has said goodbye
+        process.send_signal(number)
+        assert process.wait(20) == -number
 
 
 def test_a_worker_that_finds_nobody_says_so(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Serve tasks (JSON header, opaque body): each one's body goes to a command, its output comes back.
 
 The broker's group is remembered in a file; a worker whose broker is gone tries the others. When none
-answers it ends with exit code 69 and names every endpoint that it tried. SIGTERM lets tasks under way end.
+answers it ends with exit code 69 and names every endpoint that it tried. SIGTERM lets tasks under way end,
+a second one ends it at once.
 
 Examples:
   homing task-worker echo --echo
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from cyclopts import Parameter
 from homing.cli.commands import serve_with, telling
 from homing.cli.credentials import NOBODY, Credentials
 from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, seconds_of, verb
+from homing.loops import stop_on_signals
 
 if TYPE_CHECKING:
     from homing.service.task_worker import TaskWorker
@@ -73,8 +74,7 @@ async def task_worker(
         )
     except ValueError as error:
         raise misused(str(error)) from None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, worker.stop)
+    stop_on_signals(worker.stop)
     announcing = asyncio.create_task(_announce(worker, service))
     try:
         with telling():

@@ -2,7 +2,7 @@
 
 With --exec every request's body goes to the command's standard input and what it prints is the
 answer; a command that fails refuses the request with its last line on standard error. SIGTERM
-lets requests under way end.
+lets requests under way end, a second one ends it at once.
 
 Examples:
   homing worker echo --echo
@@ -13,7 +13,6 @@ Examples:
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -21,6 +20,7 @@ from cyclopts import Parameter
 from homing.cli.commands import serve_with, telling
 from homing.cli.credentials import NOBODY, Credentials
 from homing.cli.verb import NO_FLAGS, ConfigFlags, misused, verb
+from homing.loops import stop_on_signals
 
 if TYPE_CHECKING:
     from homing.service.worker import Worker
@@ -55,8 +55,7 @@ async def worker(
         serving.service(service, concurrency=concurrency)(serve)
     except ValueError as error:
         raise misused(str(error)) from None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, serving.stop)
+    stop_on_signals(serving.stop)
     announcing = asyncio.create_task(_announce(serving, service, where))
     try:
         with telling():

@@ -30,15 +30,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import signal
 import typing
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from homing.errors import HandshakeRefused
-from homing.loops import fastest_loop
+from homing.loops import fastest_loop, stop_on_signals
 from homing.service.bodies import codec_named
 from homing.service.names import may_be_served
 from homing.service.processes import Processes
@@ -208,16 +206,12 @@ class Worker:
             self._end.set_exception(error)
 
     def run_forever(self, *, grace: float = GRACE) -> None:
-        """Serve until SIGINT or SIGTERM, on uvloop where it is installed."""
+        """Serve until SIGINT or SIGTERM, on uvloop where it is installed; a second one ends the process at once."""
         with asyncio.Runner(loop_factory=fastest_loop()) as runner:
             runner.run(self._until_signal(grace))
 
     async def _until_signal(self, grace: float) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # Not in the main thread, or (the first of these) on a loop that knows no signals.
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self.stop)
+        stop_on_signals(self.stop)
         await self.run(grace=grace)
 
     def _open_pools(self) -> None:
