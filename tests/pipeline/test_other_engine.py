@@ -111,7 +111,7 @@ TABLES = {
     "sessions": SESSIONS,
 }
 PROBLEMS = """
-with horizon as (select node, max("at") as h from events group by node),
+with horizon as (select node, arg_max("at", number) as h, max("at") as latest from events group by node),
 pubs as (select id, min(accepted_at) as accepted_at from publications group by id),
 did as (select id, client, min("at") filter (step = 'delivered') as delivered_at,
           count(*) filter (step = 'delivered') as firsts, count(*) filter (step = 'deliveryqueued') as queued,
@@ -131,11 +131,12 @@ select case when accepted_at is null then 'orphaned' when ends > 1 then 'duplica
 from (select node, request, sum(ends) as ends, min(accepted_at) as accepted_at, max(client) as client,
         max(outcome) as outcome from requests where request is not null group by all) r
 left join horizon h using (node)
-where accepted_at is null or ends > 1
-  or (ends = 0 and (outcome = 'forgotten' or epoch_us(h.h) - epoch_us(accepted_at) > 60e6))
+where accepted_at is null or ends > 1 or (ends = 0 and (outcome = 'forgotten'
+  or epoch_us(if(accepted_at <= h.h, h.h, h.latest)) - epoch_us(accepted_at) > 60e6))
 union all
 select 'lost', p.id, publisher from publications p join horizon h using (node)
-where p.id not in (select id from matched) and epoch_us(h.h) - epoch_us(accepted_at) > 60e6
+where p.id not in (select id from matched)
+  and epoch_us(if(accepted_at <= h.h, h.h, h.latest)) - epoch_us(accepted_at) > 60e6
 union all
 select case when matched_at is null then 'orphaned' when firsts > 1 then 'duplicate'
        when coalesce(accounted, 0) = 0 then 'lost' else 'late' end, id, client

@@ -21,6 +21,7 @@ from homing.journal.events import (
     SubscriptionSet,
 )
 from homing.pipeline import intervals
+from homing.pipeline.projecting import PROJECTIONS, project
 from homing.pipeline.publications import deliveries, matched, matches, publications
 from tests.pipeline.conftest import SKEW, ToFrame
 
@@ -167,6 +168,30 @@ def test_a_matcher_of_the_same_id_ends_no_session(frame: ToFrame) -> None:
     ended = {(row.client, row.reason, row.open) for row in found.collect()}
     assert ended == {(A, "restarted", False), (B, None, True)}
     assert [row.kind for row in intervals.still_open(events, found).collect()] == ["SessionOpened"]
+
+
+def test_a_matcher_with_the_connector_s_id_records_copies(frame: ToFrame) -> None:
+    """A node of a cluster has one id for its roles; its matcher hears of every session, those that are not durable too."""
+    told: list[Event] = [
+        SubscriptionSet(1.0, ALICE, PLACE, b"cheap", b"{1}"),
+        SubscriptionSet(3.0, ALICE, PLACE, b"cheap", b"{2}"),
+    ]
+    heard: list[Event] = [
+        SubscriptionSet(1.1, ALICE, PLACE, b"cheap", b"{1}"),
+        SubscriptionSet(2.0, BOB, PLACE, b"plain", b"{3}"),
+        SubscriptionSet(3.1, ALICE, PLACE, b"cheap", b"{2}"),
+        SubscriptionRemoved(4.0, BOB, PLACE, b"plain"),
+    ]
+    connector = frame(*told, node=PLACE, role="connector")
+    events = frame(*heard, node=PLACE, role="matcher").unionByName(connector)
+    by_spark = intervals.changes(events)
+    by_arrow = project(events.toArrow(), PROJECTIONS["changes"])
+    assert sorted(by_arrow.to_pylist(), key=str) == sorted(by_spark.toArrow().to_pylist(), key=str)
+    found = intervals.subscriptions(by_spark).collect()
+    assert sorted((row.client, row.fields, row.open) for row in found) == [
+        (A, "{1}", False),
+        (A, "{2}", True),
+    ]
 
 
 def test_a_clock_that_is_set_back_leaves_nothing_open(frame: ToFrame) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 SUBSCRIPTION_KINDS = ("SubscriptionSet", "SubscriptionRemoved")
 SESSION_KINDS = ("SessionOpened", "SessionClosed", "NodeStarted")
+OWNER = "connector"  # the role that owns sessions
 RESTARTED = "restarted"  # why a session ended that its connector had no time to close
 
 # Columns of the table `changes`.
@@ -41,9 +42,13 @@ def _not_before(end: Column) -> Column:
 
 
 def changes(events: DataFrame) -> DataFrame:
-    """Each change of a subscription, as the connector that owns the session records it; matchers record copies."""
-    ours = F.col("kind").isin(*SUBSCRIPTION_KINDS) & (F.col("node") == F.col("connector"))
-    return events.where(ours).select(*CHANGES)
+    """Each change of a subscription, as the connector that owns the session records it.
+
+    Matchers record copies, and in a cluster one of them has the connector's id. Events that were ingested by versions
+    before the column do not say their role.
+    """
+    own = (F.col("node") == F.col("connector")) & (F.coalesce("role", F.lit(OWNER)) == OWNER)
+    return events.where(F.col("kind").isin(*SUBSCRIPTION_KINDS) & own).select(*CHANGES)
 
 
 def subscriptions(changes: DataFrame) -> DataFrame:
