@@ -121,7 +121,7 @@ def test_a_client_that_moved_and_came_back(
         "{1}": (1.0, 5.0),
         "{2}": (5.0, 9.0),
         "{3}": (9.0, None),
-        "{4}": (10.0, 12.0),
+        "{4}": (10.0, None),  # what it had before is let go of here
     }
 
 

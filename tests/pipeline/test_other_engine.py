@@ -83,13 +83,14 @@ DELIVERIES = """
 select id, unnest(clients) as client, lower(kind) as step, node, number, "at", code as reason from events
 where kind in ('Delivered', 'Redelivered', 'Acknowledged', 'Dropped', 'DeliveryQueued')
 """
-# What ends a subscription is the first later change of it, or a removal of all that its client has.
+# What ends a subscription is the first later one of its name, wherever, or its removal, or that of all, where it was set.
 SUBSCRIPTIONS = """
 with told as (select *, max("at") over (partition by client, node order by number) as clock from events
   where kind in ('SubscriptionSet', 'SubscriptionRemoved') and node = connector),
 ends as (select s.node, s.number, min_by(o."at", (o.clock, o.node, o.number)) as t from told s join told o
   on o.client = s.client and (o.clock, o.node, o.number) > (s.clock, s.node, s.number)
-  and (o.name is not distinct from s.name or (o.name is null and o.kind = 'SubscriptionRemoved')) group by all)
+  and if(o.kind = 'SubscriptionSet', o.name is not distinct from s.name,
+    o.node = s.node and (o.name is null or o.name = s.name)) group by all)
 select s.client, s.connector, s.name, s.fields, s."at" as valid_from,
   if(e.t is null, null, greatest(s."at", e.t)) as valid_to, s.node, s.number, e.t is null as open
 from told s left join ends e on e.node = s.node and e.number = s.number where s.kind = 'SubscriptionSet'

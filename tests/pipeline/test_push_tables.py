@@ -105,6 +105,37 @@ def test_subscriptions_hold_from_when_to_when(frame: ToFrame) -> None:
         }
 
 
+def test_a_connector_that_lets_a_session_go_ends_nothing_elsewhere(frame: ToFrame) -> None:
+    """A durable client's session has moved to another connector, which has written all of it, when the former removes its own."""
+    former: list[Event] = [
+        SubscriptionSet(1.0, ALICE, PLACE, b"cheap", b"{1}"),
+        SubscriptionSet(2.0, ALICE, PLACE, b"near", b"{2}"),
+        SubscriptionSet(2.5, ALICE, PLACE, b"left", b"{3}"),
+        SubscriptionRemoved(10.25, ALICE, PLACE),
+        SubscriptionRemoved(21.0, ALICE, PLACE, b"near"),
+    ]
+    other = b"connect2"
+    latter: list[Event] = [
+        SubscriptionSet(10.0, ALICE, other, b"cheap", b"{4}"),
+        SubscriptionSet(10.125, ALICE, other, b"near", b"{5}"),
+        SubscriptionRemoved(20.0, ALICE, other, b"cheap"),
+    ]
+    events = frame(*former, node=PLACE).unionByName(frame(*latter, node=other))
+    changes = intervals.changes(events)
+    expected = {
+        "{1}": (1.0, 10.0),
+        "{2}": (2.0, 10.125),
+        "{3}": (2.5, 10.25),
+        "{4}": (10.0, 20.0),
+        "{5}": (10.125, None),
+    }
+    assert history(intervals.subscriptions(changes)) == expected
+    kept = intervals.not_over(changes, datetime.fromtimestamp(SKEW / 1e6 + 15.0, UTC))
+    assert history(intervals.subscriptions(kept)) == {
+        fields: expected[fields] for fields in ("{4}", "{5}")
+    }
+
+
 def test_the_copies_that_matchers_record_do_not_count(frame: ToFrame) -> None:
     connector = frame(*CHANGES, node=PLACE)
     copies = [SubscriptionSet(each.at + 1.5, ALICE, PLACE, b"cheap", b"{1}") for each in CHANGES]
