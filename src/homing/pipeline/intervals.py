@@ -84,9 +84,8 @@ def _ended(changes: DataFrame) -> DataFrame:
     removed = F.col("kind") == "SubscriptionRemoved"
     replaced = _next(~removed, "client", "name")
     gone = _next(removed, "client", "name", "node")
-    wiped = _next(
-        removed & F.col("name").isNull(), "client", "node"
-    )  # without a name: all there are
+    all_of_them = removed & F.col("name").isNull()
+    wiped = _next(all_of_them, "client", "node")
     return _clocked(changes).withColumn("end", F.least(replaced, gone, wiped))
 
 
