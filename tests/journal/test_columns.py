@@ -117,6 +117,13 @@ def test_any_events_make_a_batch_in_order(found: list[events.Event]) -> None:
     assert made.column("kind").to_pylist() == [type(event).__name__ for event in found]
 
 
+def test_every_row_says_which_role_recorded_it() -> None:
+    found = [events.NodeStopped(1.0), events.Gap(2.0, 1)]
+    for role in ("matcher", None):
+        made = batch(NODE, [(1, 0, found)], role=role)
+        assert made.column("role").to_pylist() == [role, role]
+
+
 def test_only_the_columns_and_kinds_asked_for() -> None:
     schema = pa.schema([SCHEMA.field("service"), SCHEMA.field("at")])
     found = [events.NodeStopped(1.0), events.RequestAccepted(2.0, b"echo", b"c", 1)]

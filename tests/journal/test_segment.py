@@ -56,6 +56,15 @@ def test_blocks_come_back_with_their_numbers(contents: list[bytes]) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("connector 00a1", "connector"), ("broker my site", "broker"), ("paris", None), ("", None)],
+)
+def test_a_header_says_which_role_of_its_node_writes(name: str, role: str | None) -> None:
+    header = Header(b"node0001", 1, 0, SALT, name)
+    assert read_header(write_header(header)).role == role
+
+
 @given(bodies, st.data())
 def test_any_truncation_leaves_exactly_the_whole_blocks(
     contents: list[bytes], draw: st.DataObject

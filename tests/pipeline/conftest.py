@@ -92,14 +92,16 @@ ToFrame = Callable[..., "DataFrame"]
 
 @pytest.fixture
 def frame(spark: SparkSession) -> ToFrame:
-    """Events as Spark sees them, numbered from `first`, without a journal in between."""
+    """Events as Spark sees them, numbered from `first`, without a journal in between; `role` as its header says."""
     import pyarrow as pa
 
     from homing.journal.columns import batch
     from homing.pipeline.schema import EVENTS
 
-    def make(*events: Event, node: bytes = b"node0001", first: int = 1) -> DataFrame:
-        rows = pa.Table.from_batches([batch(node, [(first, SKEW, events)])])
+    def make(
+        *events: Event, node: bytes = b"node0001", first: int = 1, role: str | None = None
+    ) -> DataFrame:
+        rows = pa.Table.from_batches([batch(node, [(first, SKEW, events)], role=role)])
         return spark.createDataFrame(rows, EVENTS)
 
     return make
@@ -119,11 +121,13 @@ def write_journal() -> Iterator[WriteJournal]:
         *groups: Sequence[Event],
         node: bytes = b"node0001",
         segment_bytes: int = 64 << 20,
+        name: str = "",
     ) -> Log:
         opened.append(Directory(path))
         log = Log(
             opened[-1],
             node,
+            name=name,
             limits=Limits(segment_bytes=segment_bytes),
             durable=False,
             wall=lambda: SKEW / 1e6,

@@ -217,7 +217,15 @@ class History:
         node = self.at_home[client]
         what = self.chance.random()
         if what < 0.15:  # it moves: the connector it comes to has what it had, or is asked anew
+            former = node
             self.at_home[client] = node = self.chance.choice(CONNECTORS)
+            if former != node:  # and the one it was at lets go of all that it had
+                self.later(
+                    at + self.soon(5),
+                    lambda then: self.write(
+                        former, then, E.SubscriptionRemoved, client, former, b""
+                    ),
+                )
         if what < 0.75:
             fields = json.dumps(self.fields()).encode()
             self.write(node, at, E.SubscriptionSet, client, node, name, fields)

@@ -267,10 +267,16 @@ def held(story: Story, moment: int | None) -> dict[tuple[bytes, bytes], E.Subscr
         if isinstance(event, E.SubscriptionSet):
             found.pop((event.client, event.name), None)  # the last one set comes last
             found[event.client, event.name] = event
-        elif event.name:
-            found.pop((event.client, event.name), None)
-        else:
-            found = {key: kept for key, kept in found.items() if key[0] != event.client}
+        else:  # of one, or without a name of all, that the client has there
+            gone = [
+                key
+                for key, kept in found.items()
+                if key[0] == event.client
+                and kept.connector == event.connector
+                and event.name in (b"", key[1])
+            ]
+            for key in gone:
+                del found[key]
     return found
 
 

@@ -16,6 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from homing.cli import main
 from homing.cli import pipeline as cli
+from homing.cli.pipeline_flags import Where
+from homing.config import load
 from homing.journal.events import NodeStopped, RequestAccepted
 from homing.node.runs import last_runs
 from homing.pipeline import ingest
@@ -96,6 +98,10 @@ def test_jobs_from_the_command_line(
         (["match", "--shards", "0"], 64, 'Invalid value "0" for --shards'),
         (["report", "--out", "no/where.html"], 66, "there is no such directory: no"),
         (["ledger", "--conf", "spark.ui.enabled"], 64, "--conf is key=value"),
+        (["ledger", "--tables", "nowhere"], 66, "no tables are here yet"),
+        (["show", "requests", "--tables", "empty"], 66, "no tables are here yet"),
+        (["ingest", "--journal", "empty", "--tables", "file"], 74, "tables are a directory"),
+        (["ingest", "--journal", "empty", "--tables", "file"], 74, "no journal is below empty yet"),
     ],
 )
 def test_mistakes_are_told_before_spark_starts(
@@ -107,9 +113,27 @@ def test_mistakes_are_told_before_spark_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("file").touch()
     monkeypatch.setattr("homing.pipeline.session.connect", None)
     assert main(["pipeline", *words]) == code
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("conf", "variable", "root"),
+    [
+        (["spark.hadoop.fs.defaultFS=hdfs://there"], None, "tables"),
+        ([], "HADOOP_CONF_DIR", "tables"),
+        ([], None, "s3a://bucket/tables"),
+    ],
+)
+def test_where_spark_may_look_elsewhere_nobody_looks_before(
+    conf: list[str], variable: str | None, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "/etc/hadoop")
+    assert Where(conf=tuple(conf)).here(load(), root) is None
 
 
 @pytest.mark.usefixtures("spark")

@@ -5,11 +5,18 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from homing.errors import PipelineError
-from homing.journal.events import Event, RequestAnswered, SubscriptionRemoved, SubscriptionSet
+from homing.journal.events import (
+    Event,
+    NodeStopped,
+    RequestAnswered,
+    SubscriptionRemoved,
+    SubscriptionSet,
+)
 from homing.journal.sealing import seal_all
 from homing.pipeline import ingest
 from homing.pipeline.tables import TABLES, Marker, Tables
@@ -49,6 +56,48 @@ def test_incremental_runs_add_up(
     assert events.select("node", "number").distinct().count() == events.count()
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_cluster_s_node_records_each_change_once(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal, sealed: bool
+) -> None:
+    """Its roles have one id: which of them wrote a journal is in the journal's header."""
+    told: list[Event] = [SubscriptionSet(1.0, ALICE, PLACE, b"s", b"{1}")]
+    heard: list[Event] = [
+        SubscriptionSet(1.1, ALICE, PLACE, b"s", b"{1}"),
+        SubscriptionSet(2.0, BOB, PLACE, b"t", b"{2}"),  # whose session is not durable
+    ]
+    for role, events in (("connector", told), ("matcher", heard)):
+        path = tmp_path / "journal" / role
+        log = write_journal(path, events, node=PLACE, name=f"{role} {PLACE.hex()}")
+        log.rotate()
+        log.append([NodeStopped(9.0)], SKEW)
+        if sealed:
+            assert len(list(seal_all(path))) == 1
+    tables = Tables(spark, str(tmp_path / "tables"))
+    run(tables, tmp_path / "journal")
+    [row] = tables.read("subscriptions").collect()
+    assert (row.client, row.fields) == (ALICE.hex(), "{1}")
+    roles = tables.read("events").groupBy("role").count().collect()
+    assert {each.role: each["count"] for each in roles} == {"connector": 2, "matcher": 3}
+
+
+def test_events_of_before_they_said_their_role_are_read_with_the_others(
+    spark: SparkSession, frame: ToFrame, tmp_path: Path
+) -> None:
+    tables = Tables(spark, str(tmp_path))
+    for batch in range(2):
+        number = 1 + batch
+        events = frame(RequestAnswered(1.0, 0, b"w", 1), first=number, role="broker")
+        ingest.write_batch(tables, events, batch)
+    for old in (tmp_path / "events/batch=0").glob("*.parquet"):
+        pq.write_table(pq.read_table(old).drop_columns("role"), old, coerce_timestamps="us")
+        Path(f"{old.parent}/.{old.name}.crc").unlink(missing_ok=True)
+    assert sorted((row.number, row.role) for row in tables.read("events").collect()) == [
+        (1, None),
+        (2, "broker"),
+    ]
+
+
 def test_a_client_that_moved_and_came_back(
     spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
 ) -> None:
@@ -72,7 +121,7 @@ def test_a_client_that_moved_and_came_back(
         "{1}": (1.0, 5.0),
         "{2}": (5.0, 9.0),
         "{3}": (9.0, None),
-        "{4}": (10.0, 12.0),
+        "{4}": (10.0, None),  # what it had before is let go of here
     }
 
 

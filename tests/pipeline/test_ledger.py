@@ -187,6 +187,7 @@ def test_a_cluster_s_node_is_cut_where_one_of_its_journals_is(frame: ToFrame) ->
         *published(2, 699.0, BOB),
         *published(3, 1500.0, ALICE),
         node=PLACE,
+        role="matcher",
     )
     connector = frame(
         NodeStarted(1.0, b"connector"),
@@ -194,11 +195,61 @@ def test_a_cluster_s_node_is_cut_where_one_of_its_journals_is(frame: ToFrame) ->
         Delivered(700.0, key(2), BOB),
         NodeStopped(2000.0),
         node=PLACE,
+        role="connector",
     )
-    others = matcher.unionByName(frame(NodeStarted(1.0, b"dispatcher"), node=PLACE))
+    others = matcher.unionByName(
+        frame(NodeStarted(1.0, b"dispatcher"), node=PLACE, role="dispatcher")
+    )
     lost = {("lost", key(3).hex(), ALICE.hex())}
     assert problems(others.unionByName(connector)) == lost
     assert problems(others.unionByName(connector.where("number > 2"))) == lost
+
+
+def test_a_clock_that_was_ahead_and_was_set_back_makes_no_loss(frame: ToFrame) -> None:
+    """What is under way is judged by what was recorded last; what was lost before is told all the same."""
+    broker = frame(
+        RequestAccepted(5000.0, b"echo", b"c1", 1),  # 1: lost while the clock was ahead
+        RequestAccepted(5100.0, b"echo", b"c2", 1),  # 2: under way when it was set back
+        RequestAccepted(1000.0, b"echo", b"c3", 1),  # 3: lost since
+        RequestAccepted(1090.0, b"echo", b"c4", 1),  # 4: under way
+        NodeStopped(1100.0),
+        role="broker",
+    )
+    matcher = frame(
+        *published(1, 5000.0),
+        *published(2, 1000.0, ALICE),
+        *published(3, 1090.0, ALICE),
+        PublicationAccepted(1095.0, key(4), b"p", b"{}", b""),
+        NodeStopped(1100.0),
+        node=b"matcher1",
+        role="matcher",
+    )
+    connector = frame(
+        Delivered(5000.0, key(8), BOB),  # of a match that nobody has
+        Delivered(1001.0, key(2), ALICE),
+        NodeStopped(1100.0),
+        node=PLACE,
+        role="connector",
+    )
+    events = broker.unionByName(matcher).unionByName(connector)
+    assert problems(events) == {
+        ("lost", "1", "c1"),
+        ("lost", "3", "c3"),
+        ("orphaned", key(8).hex(), BOB.hex()),
+    }
+
+
+def test_a_present_is_that_of_the_journal_that_owes(frame: ToFrame) -> None:
+    """Roles of a cluster's node share an id: what one of them wrote before the clock was set back is none of the others'."""
+    dispatcher = frame(NodeStarted(5000.0, b"dispatcher"), node=PLACE, role="dispatcher")
+    matcher = frame(
+        NodeStarted(5000.0, b"matcher"), *published(1, 1000.0, ALICE), node=PLACE, role="matcher"
+    )
+    connector = frame(
+        NodeStarted(5000.0, b"connector"), NodeStopped(1010.0), node=PLACE, role="connector"
+    )
+    events = dispatcher.unionByName(matcher).unionByName(connector)
+    assert problems(events, Terms(skew=1e5)) == set()
 
 
 def test_what_was_queued_before_the_record_is_not_late(frame: ToFrame) -> None:

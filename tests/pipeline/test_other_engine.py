@@ -83,13 +83,14 @@ DELIVERIES = """
 select id, unnest(clients) as client, lower(kind) as step, node, number, "at", code as reason from events
 where kind in ('Delivered', 'Redelivered', 'Acknowledged', 'Dropped', 'DeliveryQueued')
 """
-# What ends a subscription is the first later change of it, or a removal of all that its client has.
+# What ends a subscription is the first later one of its name, wherever, or its removal, or that of all, where it was set.
 SUBSCRIPTIONS = """
 with told as (select *, max("at") over (partition by client, node order by number) as clock from events
   where kind in ('SubscriptionSet', 'SubscriptionRemoved') and node = connector),
 ends as (select s.node, s.number, min_by(o."at", (o.clock, o.node, o.number)) as t from told s join told o
   on o.client = s.client and (o.clock, o.node, o.number) > (s.clock, s.node, s.number)
-  and (o.name is not distinct from s.name or (o.name is null and o.kind = 'SubscriptionRemoved')) group by all)
+  and if(o.kind = 'SubscriptionSet', o.name is not distinct from s.name,
+    o.node = s.node and (o.name is null or o.name = s.name)) group by all)
 select s.client, s.connector, s.name, s.fields, s."at" as valid_from,
   if(e.t is null, null, greatest(s."at", e.t)) as valid_to, s.node, s.number, e.t is null as open
 from told s left join ends e on e.node = s.node and e.number = s.number where s.kind = 'SubscriptionSet'
@@ -111,7 +112,7 @@ TABLES = {
     "sessions": SESSIONS,
 }
 PROBLEMS = """
-with horizon as (select node, max("at") as h from events group by node),
+with horizon as (select node, arg_max("at", number) as h, max("at") as latest from events group by node),
 pubs as (select id, min(accepted_at) as accepted_at from publications group by id),
 did as (select id, client, min("at") filter (step = 'delivered') as delivered_at,
           count(*) filter (step = 'delivered') as firsts, count(*) filter (step = 'deliveryqueued') as queued,
@@ -131,11 +132,12 @@ select case when accepted_at is null then 'orphaned' when ends > 1 then 'duplica
 from (select node, request, sum(ends) as ends, min(accepted_at) as accepted_at, max(client) as client,
         max(outcome) as outcome from requests where request is not null group by all) r
 left join horizon h using (node)
-where accepted_at is null or ends > 1
-  or (ends = 0 and (outcome = 'forgotten' or epoch_us(h.h) - epoch_us(accepted_at) > 60e6))
+where accepted_at is null or ends > 1 or (ends = 0 and (outcome = 'forgotten'
+  or epoch_us(if(accepted_at <= h.h, h.h, h.latest)) - epoch_us(accepted_at) > 60e6))
 union all
 select 'lost', p.id, publisher from publications p join horizon h using (node)
-where p.id not in (select id from matched) and epoch_us(h.h) - epoch_us(accepted_at) > 60e6
+where p.id not in (select id from matched)
+  and epoch_us(if(accepted_at <= h.h, h.h, h.latest)) - epoch_us(accepted_at) > 60e6
 union all
 select case when matched_at is null then 'orphaned' when firsts > 1 then 'duplicate'
        when coalesce(accounted, 0) = 0 then 'lost' else 'late' end, id, client

@@ -26,7 +26,7 @@ from tests.pipeline.test_crash import story
 @pytest.fixture
 def journal(tmp_path: Path, write_journal: WriteJournal) -> Path:
     """Several sealed segments of several blocks, and one that is still written."""
-    write_journal(tmp_path / "journal/broker", *story(), segment_bytes=30_000)
+    write_journal(tmp_path / "journal/broker", *story(), segment_bytes=30_000, name="broker paris")
     assert len(list(seal_all(tmp_path / "journal/broker"))) > 1
     return tmp_path / "journal"
 
@@ -113,6 +113,17 @@ def test_a_copy_that_lacks_a_column_is_written_anew(journal: Path, tmp_path: Pat
     list(writing({"path": str(journal)}, tmp_path, 0)([rows]))
     [written] = (tmp_path / "events/batch=0").iterdir()
     assert pq.ParquetFile(written).schema_arrow.names == SCHEMA.names
+
+
+def test_a_copy_from_before_the_column_gets_the_role_from_its_segment(journal: Path) -> None:
+    asked = parse({"path": str(journal)}, EVENTS)
+    piece = ranges(asked)[0]
+    expected = read(asked, piece)
+    assert set(expected.column("role").to_pylist()) == {"broker"}
+    copy = Path(piece.path).with_suffix(".parquet")
+    pq.write_table(pq.read_table(copy).drop_columns("role"), copy)
+    assert whole_copy(asked, piece) is None
+    assert read(asked, piece).to_pylist() == expected.to_pylist()
 
 
 def test_both_ways_give_the_same_files(journal: Path, tmp_path: Path) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from homing.errors import Malformed, PipelineError
+from homing.journal.events import NodeStarted, RingChanged
 from homing.pipeline import plan as job
+from homing.pipeline.ingest import write_batch
+from homing.pipeline.tables import Tables
 from homing.push.placement import dump_plan, load_plan
 from homing.push.subscription import parse_attributes, parse_fields
+from tests.pipeline.conftest import ToFrame
 
 
 def test_a_plan_is_as_even_as_foretold_and_complete(spark: SparkSession) -> None:
@@ -55,6 +60,18 @@ def test_matchers_are_named_or_counted() -> None:
     assert job.names("00000000000000aa, 00000000000000bb") == [f"{n:016x}" for n in (0xAA, 0xBB)]
     with pytest.raises(Malformed):
         job.names("one,two")
+
+
+def test_matchers_are_known_by_whatever_they_recorded(
+    spark: SparkSession, frame: ToFrame, tmp_path: Path
+) -> None:
+    """They started before the first event that is kept; before events said their role nothing else told of it."""
+    tables = Tables(spark, str(tmp_path))
+    kept = frame(RingChanged(9.0, 1), node=b"matcher1", first=500, role="matcher")
+    old = frame(NodeStarted(1.0, b"matcher"), node=b"matcher2")
+    others = frame(RingChanged(9.0, 1), node=b"connect1", role="connector")
+    write_batch(tables, kept.unionByName(old).unionByName(others), 0)
+    assert job.matchers_of(tables) == [b"matcher1".hex(), b"matcher2".hex()]
 
 
 def test_a_plan_for_nobody_is_refused(spark: SparkSession) -> None:

@@ -21,6 +21,7 @@ from homing.journal.events import (
     SubscriptionSet,
 )
 from homing.pipeline import intervals
+from homing.pipeline.projecting import PROJECTIONS, project
 from homing.pipeline.publications import deliveries, matched, matches, publications
 from tests.pipeline.conftest import SKEW, ToFrame
 
@@ -104,6 +105,37 @@ def test_subscriptions_hold_from_when_to_when(frame: ToFrame) -> None:
         }
 
 
+def test_a_connector_that_lets_a_session_go_ends_nothing_elsewhere(frame: ToFrame) -> None:
+    """A durable client's session has moved to another connector, which has written all of it, when the former removes its own."""
+    former: list[Event] = [
+        SubscriptionSet(1.0, ALICE, PLACE, b"cheap", b"{1}"),
+        SubscriptionSet(2.0, ALICE, PLACE, b"near", b"{2}"),
+        SubscriptionSet(2.5, ALICE, PLACE, b"left", b"{3}"),
+        SubscriptionRemoved(10.25, ALICE, PLACE),
+        SubscriptionRemoved(21.0, ALICE, PLACE, b"near"),
+    ]
+    other = b"connect2"
+    latter: list[Event] = [
+        SubscriptionSet(10.0, ALICE, other, b"cheap", b"{4}"),
+        SubscriptionSet(10.125, ALICE, other, b"near", b"{5}"),
+        SubscriptionRemoved(20.0, ALICE, other, b"cheap"),
+    ]
+    events = frame(*former, node=PLACE).unionByName(frame(*latter, node=other))
+    changes = intervals.changes(events)
+    expected = {
+        "{1}": (1.0, 10.0),
+        "{2}": (2.0, 10.125),
+        "{3}": (2.5, 10.25),
+        "{4}": (10.0, 20.0),
+        "{5}": (10.125, None),
+    }
+    assert history(intervals.subscriptions(changes)) == expected
+    kept = intervals.not_over(changes, datetime.fromtimestamp(SKEW / 1e6 + 15.0, UTC))
+    assert history(intervals.subscriptions(kept)) == {
+        fields: expected[fields] for fields in ("{4}", "{5}")
+    }
+
+
 def test_the_copies_that_matchers_record_do_not_count(frame: ToFrame) -> None:
     connector = frame(*CHANGES, node=PLACE)
     copies = [SubscriptionSet(each.at + 1.5, ALICE, PLACE, b"cheap", b"{1}") for each in CHANGES]
@@ -167,6 +199,30 @@ def test_a_matcher_of_the_same_id_ends_no_session(frame: ToFrame) -> None:
     ended = {(row.client, row.reason, row.open) for row in found.collect()}
     assert ended == {(A, "restarted", False), (B, None, True)}
     assert [row.kind for row in intervals.still_open(events, found).collect()] == ["SessionOpened"]
+
+
+def test_a_matcher_with_the_connector_s_id_records_copies(frame: ToFrame) -> None:
+    """A node of a cluster has one id for its roles; its matcher hears of every session, those that are not durable too."""
+    told: list[Event] = [
+        SubscriptionSet(1.0, ALICE, PLACE, b"cheap", b"{1}"),
+        SubscriptionSet(3.0, ALICE, PLACE, b"cheap", b"{2}"),
+    ]
+    heard: list[Event] = [
+        SubscriptionSet(1.1, ALICE, PLACE, b"cheap", b"{1}"),
+        SubscriptionSet(2.0, BOB, PLACE, b"plain", b"{3}"),
+        SubscriptionSet(3.1, ALICE, PLACE, b"cheap", b"{2}"),
+        SubscriptionRemoved(4.0, BOB, PLACE, b"plain"),
+    ]
+    connector = frame(*told, node=PLACE, role="connector")
+    events = frame(*heard, node=PLACE, role="matcher").unionByName(connector)
+    by_spark = intervals.changes(events)
+    by_arrow = project(events.toArrow(), PROJECTIONS["changes"])
+    assert sorted(by_arrow.to_pylist(), key=str) == sorted(by_spark.toArrow().to_pylist(), key=str)
+    found = intervals.subscriptions(by_spark).collect()
+    assert sorted((row.client, row.fields, row.open) for row in found) == [
+        (A, "{1}", False),
+        (A, "{2}", True),
+    ]
 
 
 def test_a_clock_that_is_set_back_leaves_nothing_open(frame: ToFrame) -> None:

@@ -57,7 +57,8 @@ def test_a_server_answers_what_the_disk_says(tmp_path: Path, write_journal: Writ
     root = tmp_path / "journal"
     for node in (b"node0001", b"node0002"):
         groups: list[list[Event]] = [published(i, float(i), ALICE) for i in range(1, 9)]
-        write_journal(root / node.decode(), *groups, node=node, segment_bytes=BLOCKS_AT + 300)
+        limit, name = BLOCKS_AT + 300, f"matcher {node.hex()}"
+        write_journal(root / node.decode(), *groups, node=node, segment_bytes=limit, name=name)
     local = Local(root)
     with serving(root) as endpoint:
         remote = parse_remote(endpoint, TOKEN)

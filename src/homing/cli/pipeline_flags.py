@@ -17,6 +17,7 @@ from cyclopts import Parameter
 
 from homing.cli.outcome import say
 from homing.cli.verb import ConfigFlags, misused
+from homing.journal.reader import journals
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 # Loggers of PySpark that tell what is wrong with a query; the command tells it too, for people.
 _TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+# What is there once anybody has ingested (homing.pipeline.tables).
+_BEGUN = ("_batches", "_checkpoint")
+# Where Spark and Hadoop look for settings of the user's own.
+_OWN_SETTINGS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 # Seconds that a cluster is given before people are told for whom they wait: a JVM of ours takes some of them.
 PATIENCE = 10.0
@@ -59,6 +65,10 @@ class Where:
         master, remote = config.pipeline.master, self.server(config)
         settings = {"spark.sql.shuffle.partitions": str(config.pipeline.shuffle_partitions)}
         settings |= dict(map(_setting, self.conf))
+        root = self.root(config)
+        here = self.here(config, root)
+        if here is not None and here.exists() and not here.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "tables are a directory, this is a file", root)
         if remote is None:
             need_java()
         _reckon_in_utc()
@@ -66,19 +76,35 @@ class Where:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         with waiting_for(remote or master):
             spark = connect(master, remote=remote, settings=settings, log=self.spark_log)
-        root = self.tables or str(Path(config.node.data) / config.pipeline.tables)
         return Tables(spark, root)
 
     def read(self, flags: ConfigFlags) -> Tables:
         """The same for a job that reads: where nobody has ingested all would seem to be in order."""
         from homing.pipeline.agreeing import check_whole
 
+        config = flags.load({"pipeline.master": self.master})
+        here = self.here(config, self.root(config))
+        if here is not None and not any((here / name).is_dir() for name in _BEGUN):
+            raise _nothing_here(str(here))
         tables = self.open(flags)
         if not tables.begun:
-            told = "no tables are here yet, `homing pipeline ingest` makes them"
-            raise FileNotFoundError(errno.ENOENT, told, tables.root)
+            raise _nothing_here(tables.root)
         check_whole(tables)
         return tables
+
+    def root(self, config: Config) -> str:
+        """Where the tables are."""
+        return self.tables or str(Path(config.node.data) / config.pipeline.tables)
+
+    def here(self, config: Config, root: str) -> Path | None:
+        """The same as a directory of this machine, where it is one beyond doubt: mistakes are told before Spark starts.
+
+        A path without a scheme is on whatever file system Spark, or Hadoop, is told to use.
+        """
+        told = any(key.startswith("spark.hadoop.") for key, _ in map(_setting, self.conf))
+        elsewhere = told or any(name in os.environ for name in _OWN_SETTINGS)
+        local = (self.master or config.pipeline.master).startswith("local") and not self.remote
+        return Path(root) if local and not elsewhere and ":" not in root else None
 
     def source(self, config: Config, journal: Path | None, endpoint: str | None) -> dict[str, str]:
         """The options of the source that the flags mean; mistakes are told before Spark starts."""
@@ -87,6 +113,8 @@ class Where:
         root = journal or Path(config.node.data)
         if self.server(config) is None and not root.is_dir():
             raise FileNotFoundError(errno.ENOENT, "there is no journal here", str(root))
+        if self.server(config) is None and not journals(root):
+            say(f"no journal is below {root} yet", hint="each is a directory of *.hj")
         return {"path": str(root)}
 
     def server(self, config: Config) -> str | None:
@@ -118,6 +146,11 @@ def waiting_for(place: str) -> Iterator[None]:
             yield
     finally:
         timer.cancel()
+
+
+def _nothing_here(root: str) -> FileNotFoundError:
+    told = "no tables are here yet, `homing pipeline ingest` makes them"
+    return FileNotFoundError(errno.ENOENT, told, root)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from homing.journal.text import plain, printable
 SCHEMA = pa.schema(
     [
         ("node", pa.string()),
+        ("role", pa.string()),
         ("number", pa.int64()),
         ("at", pa.timestamp("us", tz="UTC")),
         ("kind", pa.string()),
@@ -265,8 +266,12 @@ def batch(
     blocks: Iterable[tuple[int, int, Sequence[Event | Unknown]]],
     schema: pa.Schema = SCHEMA,
     kinds: Collection[str] | None = None,
+    *,
+    role: str | None = None,
 ) -> pa.RecordBatch:
     """One batch of (first number, skew in µs, events) blocks, in the order of their numbers.
+
+    `node` and `role` recorded them; a journal that does not say its role has null there.
 
     Only the columns of `schema`, a part of SCHEMA, and events of `kinds` are made.
     """
@@ -280,7 +285,7 @@ def batch(
             group[1].append(int(event.at * 1e6) + skew)
             group[2].append(event)
     parts = [
-        _Part(node.hex(), kind, *group)
+        _Part({"node": node.hex(), "role": role, "kind": kind.__name__}, kind, *group)
         for kind, group in groups.items()
         if kinds is None or kind.__name__ in kinds
     ]
@@ -297,9 +302,14 @@ class _Part:
     """The events of one kind; makes the columns that it is asked for."""
 
     def __init__(
-        self, node: str, kind: type[Any], numbers: list[int], walls: list[int], found: list[Any]
+        self,
+        same: dict[str, str | None],
+        kind: type[Any],
+        numbers: list[int],
+        walls: list[int],
+        found: list[Any],
     ) -> None:
-        self._node = node
+        self._same = same  # columns in which all rows have one text
         self._kind = kind
         self._numbers = numbers
         self._walls = walls
@@ -315,10 +325,8 @@ class _Part:
             return pa.array(self._numbers, pa.int64())
         if name == "at":
             return pa.array(self._walls, SCHEMA.field("at").type)
-        if name == "node":
-            return pa.repeat(pa.scalar(self._node), size)
-        if name == "kind":
-            return pa.repeat(pa.scalar(self._kind.__name__), size)
+        if name in self._same:
+            return pa.repeat(pa.scalar(self._same[name], pa.string()), size)
         if name == "extra":
             return self._extra()
         return pa.nulls(size, SCHEMA.field(name).type)

@@ -139,14 +139,15 @@ def _row_groups(segment: Segment, on_damage: OnDamage) -> Iterator[pa.RecordBatc
     """Whole blocks, gathered to about ROW_GROUP events."""
     gathered: list[tuple[int, int, Sequence[Event | Unknown]]] = []
     size = 0
+    node, role = segment.header.node, segment.header.role
     for block in blocks(segment, on_damage):
         gathered.append((block.first, block.skew, events_of(segment, block, on_damage)))
         size += block.count
         if size >= ROW_GROUP:
-            yield batch(segment.header.node, gathered)
+            yield batch(node, gathered, role=role)
             gathered, size = [], 0
     if gathered:
-        yield batch(segment.header.node, gathered)
+        yield batch(node, gathered, role=role)
 
 
 def main(directory: str) -> None:

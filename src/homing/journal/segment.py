@@ -56,8 +56,14 @@ class Header(msgspec.Struct):
     first: int
     created: int  # µs, wall clock
     salt: int
-    name: str = ""
+    name: str = ""  # "ROLE NAME" of the node that writes it
     format: int = FORMAT
+
+    @property
+    def role(self) -> str | None:
+        """Which of a node's roles wrote this: those of a cluster's node share one id. None where it does not say."""
+        role, mark, _ = self.name.partition(" ")
+        return role if mark and role else None
 
 
 class Block(msgspec.Struct, gc=False):

@@ -8,6 +8,9 @@ A session is one node's, whose events come in their order. A client's subscripti
 it was at, and journals come in any order: what ended a subscription may be read long after it, and an end that
 is known may turn out not to be the first. So `subscriptions` is made of all that is known whenever it is read.
 What is kept for it is the table `changes`.
+
+What a client sets where it is replaces what it had set elsewhere under that name. A removal ends only what its own
+connector had: one that lets a session go to another removes all it had of it, after the other has all of it.
 """
 
 from __future__ import annotations
@@ -19,12 +22,12 @@ from pyspark.sql import functions as F
 
 SUBSCRIPTION_KINDS = ("SubscriptionSet", "SubscriptionRemoved")
 SESSION_KINDS = ("SessionOpened", "SessionClosed", "NodeStarted")
+OWNER = "connector"  # the role that owns sessions
 RESTARTED = "restarted"  # why a session ended that its connector had no time to close
 
 # Columns of the table `changes`.
 CHANGES = ("client", "connector", "name", "fields", "kind", "at", "node", "number")
 
-_END = Window.unboundedFollowing
 # Clocks of two nodes may disagree; within a node the number decides, also where its clock was set back.
 _ORDER = ("clock", "node", "number")
 
@@ -41,9 +44,13 @@ def _not_before(end: Column) -> Column:
 
 
 def changes(events: DataFrame) -> DataFrame:
-    """Each change of a subscription, as the connector that owns the session records it; matchers record copies."""
-    ours = F.col("kind").isin(*SUBSCRIPTION_KINDS) & (F.col("node") == F.col("connector"))
-    return events.where(ours).select(*CHANGES)
+    """Each change of a subscription, as the connector that owns the session records it.
+
+    Matchers record copies, and in a cluster one of them has the connector's id. Events that were ingested by versions
+    before the column do not say their role.
+    """
+    own = (F.col("node") == F.col("connector")) & (F.coalesce("role", F.lit(OWNER)) == OWNER)
+    return events.where(F.col("kind").isin(*SUBSCRIPTION_KINDS) & own).select(*CHANGES)
 
 
 def subscriptions(changes: DataFrame) -> DataFrame:
@@ -74,17 +81,20 @@ def not_over(changes: DataFrame, cutoff: datetime) -> DataFrame:
 
 def _ended(changes: DataFrame) -> DataFrame:
     """Changes with the one that ended each."""
-    clocked = _clocked(changes)
-    following = Window.partitionBy("client").orderBy(*_ORDER).rowsBetween(1, _END)
+    removed = F.col("kind") == "SubscriptionRemoved"
+    replaced = _next(~removed, "client", "name")
+    gone = _next(removed, "client", "name", "node")
+    all_of_them = removed & F.col("name").isNull()
+    wiped = _next(all_of_them, "client", "node")
+    return _clocked(changes).withColumn("end", F.least(replaced, gone, wiped))
+
+
+def _next(which: Column, *same: str) -> Column:
+    """The nearest later change of some kind. Backwards, as Spark begins anew for each row where a frame ends with all that follow."""
+    later = Window.partitionBy(*same).orderBy(*map(F.desc, _ORDER))
+    frame = later.rowsBetween(Window.unboundedPreceding, -1)
     change = F.struct(*_ORDER, "at")
-    replaced = F.lead(change).over(Window.partitionBy("client", "name").orderBy(*_ORDER))
-    wiped = F.first(F.when(_wipes(), change), ignorenulls=True).over(following)
-    return clocked.withColumn("end", F.least(replaced, wiped))
-
-
-def _wipes() -> Column:
-    """Removing without a name removes all subscriptions of a client."""
-    return F.col("name").isNull() & (F.col("kind") == "SubscriptionRemoved")
+    return F.last(F.when(which, change), ignorenulls=True).over(frame)
 
 
 def sessions(events: DataFrame) -> DataFrame:

@@ -11,12 +11,12 @@ acknowledged it has. Whatever breaks this is one row of the audit:
     unrecorded  a node left events out (its disk was full): it says so itself in a Gap, or it
                 answered requests whose acceptance it could not write
 
-Grace is counted on the clock of the node that owes the record, by its own latest event, so that
-neither a clock that is off nor a journal that is still being read makes a loss. A connector that
+Grace is counted on the clock of the node that owes the record, by the last event of that journal, so that
+neither a clock that is off or was set back nor a journal that is still being read makes a loss. A connector that
 says nothing any more is given `skew` on top, counted on the others.
 
 Records are cut: by retention of journals before anybody ingested them, and by that of tables. What began before
-a node's first event that is kept is not judged, nor what was matched, or came without its match, within
+a journal's first event that is kept is not judged, nor what was matched, or came without its match, within
 `skew` of a beginning that is cut.
 """
 
@@ -29,19 +29,12 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from homing.pipeline.publications import DELIVERY_KINDS
 from homing.pipeline.tables import Moment, Tables
 
 # Violations named one by one; the rest is counted.
 NAMED = 50
 # What people are told instead of a step's name in the table.
 _CALLED = {"deliveryqueued": "queued"}
-# The push plane's roles by kinds of events that only they record, and what journals begin with.
-_ROLES = {
-    "matcher": ("PublicationAccepted", "PublicationMatched"),
-    "connector": (*DELIVERY_KINDS, "SessionOpened", "SessionClosed"),
-}
-_STARTED = ("matcher", "dispatcher", "connector")
 _ACCOUNTED = ("delivered", "redelivered", "acknowledged", "dropped", "deliveryqueued")
 
 
@@ -101,44 +94,50 @@ def audit(
     terms: Terms = DEFAULT_TERMS,
 ) -> DataFrame:
     """Tables in, one row for every violation out; none if all is well."""
-    horizon = beginnings(events)
+    known = journals(events)
     return (
-        audit_requests(requests, horizon, terms)
-        .unionByName(audit_publications(publications, matched, horizon, terms))
-        .unionByName(audit_deliveries(publications, matches, deliveries, horizon, terms))
+        audit_requests(requests, known, terms)
+        .unionByName(audit_publications(publications, matched, known, terms))
+        .unionByName(audit_deliveries(publications, matches, deliveries, known, terms))
         .unionByName(_unrecorded(events))
     )
 
 
-def beginnings(events: DataFrame) -> DataFrame:
-    """Of each node its latest time, the first number that is kept, and when its record begins if that is cut.
+def journals(events: DataFrame) -> DataFrame:
+    """Of each journal its present, the latest time in it, the first number that is kept and when that was.
 
-    A node of a cluster has one id and a journal for each role: where one of them is cut, another's number 1 says nothing.
+    The present is the time of what was recorded last, by number: a clock that was ahead and was set back has been later.
     """
-    number_1 = F.when(F.col("number") == 1, F.coalesce(_role(), F.lit("any")))
-    of_role = {role: F.min(F.when(_role() == role, F.col("at"))).alias(role) for role in _ROLES}
-    found = events.groupBy("node").agg(
-        F.max("at").alias("horizon"),
+    return events.groupBy("node", "role").agg(
+        F.max("number").alias("number"),
+        F.max_by("at", "number").alias("present"),
+        F.max("at").alias("latest"),
         F.min("number").alias("first"),
         F.min("at").alias("since"),
-        F.collect_set(number_1).alias("whole"),
-        *of_role.values(),
     )
-    any_role = F.array_contains("whole", "any")
-    cut = [F.when(~any_role & ~F.array_contains("whole", role), F.col(role)) for role in _ROLES]
-    begins = F.when(F.col("first") > 1, F.col("since")).otherwise(F.greatest(*cut))
-    return found.select("node", "horizon", "first", begins.alias("cut"))
 
 
-def _role() -> Column:
-    """In whose journal such an event is; null if it may be in any."""
-    told = F.get_json_object("extra", "$.role")
-    by_kind = [F.when(F.col("kind").isin(*kinds), role) for role, kinds in _ROLES.items()]
-    started = F.when((F.col("kind") == "NodeStarted") & told.isin(*_STARTED), told)
-    return F.coalesce(started, *by_kind)
+def _kept_by(journals: DataFrame, *roles: str) -> DataFrame:
+    """The same of each node, by its journals of some roles: those of a cluster's node share its id.
+
+    Events that were ingested before they said their role may be of any.
+    """
+    ours = journals.where(F.col("role").isNull() | F.col("role").isin(*roles))
+    return ours.groupBy("node").agg(
+        F.max_by("present", "number").alias("present"),
+        F.max("latest").alias("latest"),
+        F.min("first").alias("first"),
+    )
 
 
-def audit_requests(requests: DataFrame, horizon: DataFrame, terms: Terms) -> DataFrame:
+def _whole_fabric(journals: DataFrame) -> DataFrame:
+    """One row: the present of whoever is ahead, and when the last push journal begins of which something is cut."""
+    pushing = ~F.coalesce("role", F.lit("")).isin("broker", "dispatcher")
+    cut = F.max(F.when(pushing & (F.col("first") > 1), F.col("since")))
+    return journals.agg(F.max("present").alias("now"), cut.alias("cut"))
+
+
+def audit_requests(requests: DataFrame, journals: DataFrame, terms: Terms) -> DataFrame:
     """The service plane."""
     each = (
         requests.where("request is not null")
@@ -151,7 +150,7 @@ def audit_requests(requests: DataFrame, horizon: DataFrame, terms: Terms) -> Dat
             F.max("client").alias("client"),
             F.max("outcome").alias("outcome"),
         )
-        .join(F.broadcast(horizon), "node", "left")
+        .join(F.broadcast(_kept_by(journals, "broker")), "node", "left")
     )
     accepted = F.col("accepted_at").isNotNull()
     known = accepted | (F.col("request") >= F.col("first"))
@@ -159,7 +158,7 @@ def audit_requests(requests: DataFrame, horizon: DataFrame, terms: Terms) -> Dat
         F.when(known & ~accepted, "orphaned")
         .when(F.col("ends") > 1, "duplicate")
         .when(known & (F.col("ends") == 0) & (F.col("outcome") == "forgotten"), "lost")
-        .when((F.col("ends") == 0) & _waited("accepted_at", terms), "lost")
+        .when((F.col("ends") == 0) & _waited("accepted_at", _own_present(), terms), "lost")
     )
     key = F.col("request").cast("string")
     return _rows(each, problem, "service", key, "accepted_at", "ended_at", _told(accepted))
@@ -176,16 +175,17 @@ def _told(accepted: Column) -> Column:
 
 
 def audit_publications(
-    publications: DataFrame, matched: DataFrame, horizon: DataFrame, terms: Terms
+    publications: DataFrame, matched: DataFrame, journals: DataFrame, terms: Terms
 ) -> DataFrame:
     """Every publication that was accepted was matched."""
     known = matched.select("id").distinct().withColumn("matched", F.lit(True))
     each = (
         publications.join(known, "id", "left")
-        .join(F.broadcast(horizon), "node", "left")
+        .join(F.broadcast(_kept_by(journals, "matcher")), "node", "left")
         .withColumn("client", F.col("publisher"))
     )
-    problem = F.when(F.col("matched").isNull() & _waited("accepted_at", terms), "lost")
+    waited = _waited("accepted_at", _own_present(), terms)
+    problem = F.when(F.col("matched").isNull() & waited, "lost")
     return _rows(
         each, problem, "push", F.col("id"), "accepted_at", "accepted_at", F.lit("never matched")
     )
@@ -195,13 +195,12 @@ def audit_deliveries(
     publications: DataFrame,
     matches: DataFrame,
     deliveries: DataFrame,
-    horizon: DataFrame,
+    journals: DataFrame,
     terms: Terms,
 ) -> DataFrame:
     """Every client of every publication, once."""
     accepted = publications.groupBy("id").agg(F.min("accepted_at").alias("accepted_at"))
-    theirs = horizon.select(F.col("node").alias("connector"), "horizon")
-    anyone = horizon.agg(F.max("horizon").alias("latest"), F.max("cut").alias("cut"))
+    theirs = _kept_by(journals, "connector").select(F.col("node").alias("connector"), "present")
     each = (
         _steps(matches, deliveries)
         .groupBy("id", "client")
@@ -218,12 +217,12 @@ def audit_deliveries(
         .withColumns({"matched_at": F.col("last.at"), "connector": F.col("last.connector")})
         .join(accepted, "id", "left")
         .join(F.broadcast(theirs), "connector", "left")
-        .crossJoin(F.broadcast(anyone))
+        .crossJoin(F.broadcast(_whole_fabric(journals)))
     )
     lag = F.unix_micros("delivered_at") - F.unix_micros("accepted_at")
-    silence = F.unix_micros("latest") - F.unix_micros("matched_at")
+    silence = F.unix_micros("now") - F.unix_micros("matched_at")
     silent = silence > int((terms.grace + terms.skew) * 1e6)
-    lost = (F.col("accounted") == 0) & (_waited("matched_at", terms) | silent)
+    lost = (F.col("accounted") == 0) & (_waited("matched_at", F.col("present"), terms) | silent)
     # Whether it was queued is in the record too, unless that was cut.
     late = (F.col("queued") == 0) & (lag > int(terms.late * 1e6))
     known = _of_the_record("matched_at", terms)
@@ -263,10 +262,17 @@ def _unrecorded(events: DataFrame) -> DataFrame:
     return _rows(each, F.lit("unrecorded"), "node", key, "at", "at", told)
 
 
-def _waited(column: str, terms: Terms) -> Column:
+def _waited(column: str, present: Column, terms: Terms) -> Column:
     """Grace is over on the clock of the node that would have recorded the rest."""
-    waited = F.unix_micros("horizon") - F.unix_micros(column) > int(terms.grace * 1e6)
+    waited = F.unix_micros(present) - F.unix_micros(column) > int(terms.grace * 1e6)
     return F.coalesce(waited, F.lit(False))
+
+
+def _own_present() -> Column:
+    """Of a node that accepted something itself: where that is later than its present its clock was set back since."""
+    return F.when(F.col("accepted_at") <= F.col("present"), F.col("present")).otherwise(
+        F.col("latest")
+    )
 
 
 def _of_the_record(column: str, terms: Terms) -> Column:

@@ -109,10 +109,10 @@ def names(text: str) -> list[str]:
 
 
 def matchers_of(tables: Tables) -> list[str]:
-    """The matchers whose journals were ingested."""
-    role = F.get_json_object("extra", "$.role")
-    started = tables.read("events").where("kind = 'NodeStarted'").where(role == "matcher")
-    return sorted(row.node for row in started.select("node").distinct().collect())
+    """The matchers whose journals were ingested; that they started may be too long ago to be kept."""
+    started = F.when(F.col("kind") == "NodeStarted", F.get_json_object("extra", "$.role"))
+    theirs = tables.read("events").where(F.coalesce("role", started) == "matcher")
+    return sorted(row.node for row in theirs.select("node").distinct().collect())
 
 
 def _laying(plan: Plan, column: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:

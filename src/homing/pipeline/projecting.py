@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from homing.pipeline.intervals import CHANGES, SUBSCRIPTION_KINDS
+from homing.pipeline.intervals import CHANGES, OWNER, SUBSCRIPTION_KINDS
 from homing.pipeline.publications import DELIVERY_KINDS, MATCH_KINDS
 
 _TEXT = pa.string()
@@ -72,16 +72,18 @@ def deliveries(events: pa.RecordBatch) -> pa.Table:
 
 def changes(events: pa.RecordBatch) -> pa.Table:
     """One row a change of a subscription, as its connector records it."""
-    owned = pc.equal(events.column("node").cast(_TEXT), events.column("connector").cast(_TEXT))
+    node, connector, role = (events.column(name).cast(_TEXT) for name in _OWNED)
+    owned = pc.and_(pc.equal(node, connector), pc.equal(pc.fill_null(role, OWNER), OWNER))
     return pa.Table.from_batches([events.filter(owned)]).select(CHANGES)
 
 
+_OWNED = ("node", "connector", "role")
 _EVENT = ("id", "node", "at", "kind", "clients")
 PROJECTIONS = {
     "matched": Projection(MATCH_KINDS, (*_EVENT, "count"), matched),
     "matches": Projection(MATCH_KINDS, (*_EVENT, "connectors", "took_us"), matches),
     "deliveries": Projection(DELIVERY_KINDS, (*_EVENT, "number", "code"), deliveries),
-    "changes": Projection(SUBSCRIPTION_KINDS, CHANGES, changes),
+    "changes": Projection(SUBSCRIPTION_KINDS, (*CHANGES, "role"), changes),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,8 +110,8 @@ def _rows(asked: Asked, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 def _from_server(asked: Asked, place: Remote, piece: Range) -> Iterator[pa.RecordBatch]:
     schema, kinds = _internal(asked), asked.wanted.kinds
-    for node, block in place.blocks(piece, asked.on_damage):
-        yield batch(node, [block], schema, kinds)
+    for header, block in place.blocks(piece, asked.on_damage):
+        yield batch(header.node, [block], schema, kinds, role=header.role)
 
 
 def _internal(asked: Asked) -> pa.Schema:
@@ -124,14 +124,15 @@ def _from_blocks(asked: Asked, segment: Segment, piece: Range) -> Iterator[pa.Re
     schema, kinds = _internal(asked), asked.wanted.kinds
     gathered: list[tuple[int, int, Sequence[Any]]] = []
     size = 0
+    node, role = segment.header.node, segment.header.role
     for block in blocks(segment, asked.on_damage, piece.start, piece.end):
         gathered.append((block.first, block.skew, events_of(segment, block, asked.on_damage)))
         size += block.count
         if size >= BATCH_EVENTS:
-            yield batch(segment.header.node, gathered, schema, kinds)
+            yield batch(node, gathered, schema, kinds, role=role)
             gathered, size = [], 0
     if gathered:
-        yield batch(segment.header.node, gathered, schema, kinds)
+        yield batch(node, gathered, schema, kinds, role=role)
 
 
 def _from_parquet(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
@@ -142,6 +143,7 @@ def _from_parquet(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
     names = list(dict.fromkeys([*asked.schema.names, *for_filters]))
     schema = pa.schema([SCHEMA.field(name) for name in names])
     check_footer(_copy(piece))
+    fitting = partial(_fitting, schema=schema, role=partial(_role, asked, piece))
     # A file that is mapped is not copied, and threads of a task would only be in those of others' way.
     with pa.memory_map(str(_copy(piece))) as source:
         told = pq.read_metadata(source)
@@ -150,13 +152,13 @@ def _from_parquet(asked: Asked, piece: Range) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(source, metadata=told, read_dictionary=texts, **CHECKED) as file:
             read = partial(_all_of, file, told)
             for found in read(whole, names):
-                yield _of_kinds(_fitting(found, schema), wanted.kinds)
+                yield _of_kinds(fitting(found), wanted.kinds)
             for found in read(cut, [*names, "number"]):
                 number = found.column("number")
                 keep = pc.and_(
                     pc.greater_equal(number, piece.first), pc.less_equal(number, piece.last)
                 )
-                yield _of_kinds(_fitting(found.filter(keep), schema), wanted.kinds)
+                yield _of_kinds(fitting(found.filter(keep)), wanted.kinds)
 
 
 def _all_of(
@@ -208,18 +210,26 @@ def _row_groups(told: pq.FileMetaData, piece: Range) -> tuple[list[int], list[in
     return whole, cut
 
 
-def _fitting(found: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a schema, texts spelled out; null where the file is older than the column."""
+def _fitting(
+    found: pa.RecordBatch, schema: pa.Schema, role: Callable[[], str | None]
+) -> pa.RecordBatch:
+    """The columns of a schema, texts spelled out; where the file is older than one, null or what its segment says."""
     if found.schema.equals(schema):
         return found
     there = set(found.schema.names)
-    columns = [
-        found.column(field.name).cast(field.type)
-        if field.name in there
-        else pa.nulls(found.num_rows, field.type)
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        if field.name in there:
+            columns.append(found.column(field.name).cast(field.type))
+        else:
+            value = role() if field.name == "role" else None
+            columns.append(pa.repeat(pa.scalar(value, field.type), found.num_rows))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _role(asked: Asked, piece: Range) -> str | None:
+    segment = _segment(asked, piece)
+    return None if segment is None else segment.header.role
 
 
 def _of_kinds(found: pa.RecordBatch, kinds: frozenset[str] | None) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from homing.errors import CorruptSegment, PipelineError
 from homing.journal.events import Event, Unknown, decode
 from homing.journal.positions import Offset, Range
 from homing.journal.reader import OnDamage
-from homing.journal.segment import BLOCKS_AT, Damage, read_header, scan
+from homing.journal.segment import BLOCKS_AT, Damage, Header, read_header, scan
 
 # For the server to look through a week of a node's segments.
 TIMEOUT = 60.0
@@ -63,8 +63,8 @@ class Remote:
             found += [each._replace(journal=_key(endpoint, each.journal)) for each in ranges]
         return found
 
-    def blocks(self, piece: Range, on_damage: OnDamage) -> Iterator[tuple[bytes, Block]]:
-        """The blocks of a range, each with its node."""
+    def blocks(self, piece: Range, on_damage: OnDamage) -> Iterator[tuple[Header, Block]]:
+        """The blocks of a range, each with the header of its segment."""
         endpoint, _, journal = piece.journal.partition(" ")
         segment = int(piece.path.rpartition("/")[2].partition(".")[0])
         asked = {"journal": journal, "segment": segment, "start": piece.start, "end": piece.end}
@@ -79,7 +79,7 @@ class Remote:
                 on_damage(CorruptSegment(piece.path, piece.start + found.start, found.reason))
             elif found.first <= piece.last:
                 try:
-                    yield header.node, (found.first, found.skew, decode(found.body))
+                    yield header, (found.first, found.skew, decode(found.body))
                 except ValueError as error:
                     on_damage(CorruptSegment(piece.path, piece.start + found.start, str(error)))
 

@@ -165,14 +165,17 @@ class Tables:
 
     def rows_of(self, name: str, runs: Sequence[Run], after: int, upto: int) -> DataFrame:
         """What compactions wrote in these runs, and the batches behind `after` up to `upto`."""
-        found = self._load(f"{self.root}/{name}")
+        # Files of events from earlier versions have fewer columns than there are now.
+        schema = EVENTS if name == "events" else None
+        found = self._load(f"{self.root}/{name}", schema and _in_batches(schema))
         parts = []
         if found is not None:
             batch = F.col("batch")
             parts.append(found.where((batch > after) & (batch <= upto)).drop("batch"))
         if runs:
             places = [literal(self.place_of(run)) for run in runs]
-            parts.append(self.spark.read.format(self.format).load(places))
+            reader = self.spark.read.format(self.format)
+            parts.append((reader.schema(schema) if schema else reader).load(places))
         if not parts:
             empty = self.spark.createDataFrame([], EVENTS)
             return empty if name == "events" else TABLES[name].make(empty)
@@ -321,6 +324,11 @@ def _below(run: Run) -> str:
 def literal(path: str) -> str:
     """A path as Spark reads it: it takes `[`, `{`, `*` and `?` for patterns, where it writes it does not."""
     return _PATTERN.sub(r"\\\g<0>", path)
+
+
+def _in_batches(schema: StructType) -> StructType:
+    """With the number of the batch, which directories tell; where none is left nobody would know of it."""
+    return StructType([*schema, StructField("batch", LongType())])
 
 
 def _outdated(root: str) -> PipelineError:
