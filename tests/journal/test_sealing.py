@@ -87,7 +87,7 @@ def test_nobody_else_s_files_go(journal: Path) -> None:
 def test_what_could_not_be_written_leaves_nothing(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(sealing, "batch", full)

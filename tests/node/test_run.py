@@ -43,7 +43,7 @@ NODE = textwrap.dedent(
 
     async def start(host: Host) -> None:
         host.role = Busy()
-        if sys.argv[2] == "full":
+        if sys.argv[2:] == ["full"]:
             host.journal_writer = Full()
         host.add(StreamPlug("lines", Lines))
         print("ready", host.listen("lines", "127.0.0.1:0").rpartition(":")[2], flush=True)
