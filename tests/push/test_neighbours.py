@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from homing.journal.events import PublicationMatched
 from homing.push.neighbours import PLACE, RUMOUR
 from homing.push.placement import Cut, Plan, Tree, dump_plan, name_of
 from homing.push.precedence import GRACE
@@ -322,6 +323,22 @@ def test_a_matcher_that_is_started_again_knows_what_it_took_when() -> None:
         desk.matcher.wake(C1, 0.75)
         [push] = [one for one in desk.relayed() if isinstance(one, relay.Push)]
         assert push.message_id == message_id(2)
+
+
+def test_wherever_a_checkpoint_falls_a_later_life_knows_the_same() -> None:
+    """Also where nothing was owed then: what was taken behind it had the era of its first publication."""
+    events = an_earlier_life()
+    whole = Desk(events, ready=False).matcher
+    assert whole.neighbours.awaited == {B.hex()}
+    assert whole.owed.numbers() == {message_id(1): 0, message_id(2): 2}
+    for at, event in enumerate(events):
+        if isinstance(event, PublicationMatched):
+            continue  # told in one go with what is before it
+        checkpoint = Desk(events[:at], ready=False).matcher.checkpoint()
+        again = Desk([*checkpoint, *events[at:]], ready=False).matcher
+        assert again.owed.numbers() == whole.owed.numbers()
+        assert again.owed.eras.current.number == whole.owed.eras.current.number
+        assert again.neighbours.awaited == whole.neighbours.awaited
 
 
 def test_others_that_an_earlier_life_knew_are_not_waited_for_for_long() -> None:

@@ -374,7 +374,8 @@ class Matcher(OwingRole):
                 self.owed.eras.resume(eras[identity])
                 self.owed.owe(publication, by_connector(matched[identity].clients))
         self.owed.mark_all_late()
-        if standing is not None and self.owed:
+        if standing is not None:
+            self.owed.eras.resume(standing.era)  # what comes next is journaled behind it
             self.neighbours.expect(standing.members)
 
 
