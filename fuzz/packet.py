@@ -14,7 +14,7 @@ SEEDS = (
     relay.Subscribe(_ID, _ID, bytes(8), b"name", b"{}").encode() + relay.Ack(_ID, _ID).encode(),
     relay.Hello(bytes(8), b"matcher", b"token", bytes(16)).encode() + relay.Heartbeat(1).encode(),
     publish.Publish(b"{}", b"", _ID).encode() + publish.Accepted(_ID, 1).encode(),
-    status.Status(b"host", vnodes=bytes(60)).encode(),
+    status.Status(b"host", vnodes=bytes(60), number=1).encode() + status.confirm(1),
 )
 
 
@@ -56,7 +56,7 @@ def _packets(run: bytes) -> list[bytes]:
 
 
 def _typed(message: Message) -> None:
-    for decode in (publish.from_publisher, publish.from_matcher, status.decode):
+    for decode in (publish.from_publisher, publish.from_matcher, status.decode, status.confirmed):
         try:
             decode(message)
         except Malformed:

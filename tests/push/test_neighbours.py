@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from homing.push.neighbours import PLACE, RUMOUR
+from homing.journal.events import PublicationMatched
+from homing.push.hearing import PATIENCE as HEARING
+from homing.push.neighbours import PLACE
 from homing.push.placement import Cut, Plan, Tree, dump_plan, name_of
 from homing.push.precedence import GRACE
 from homing.push.ring import vnode_hashes
@@ -25,8 +27,10 @@ NAME = name_of(PLAN)
 class Others(Desk):
     """A matcher that holds the low tile, and others that say they hold the high one."""
 
-    def __init__(self, *nodes: bytes) -> None:
+    def __init__(self, *nodes: bytes, number: int = 0) -> None:
+        """`number`: of their first statuses; 0: they do not count them, nor confirm ours."""
         super().__init__(ready=False)
+        self.number = number
         self.matcher.neighbours.follow(PLAN, 0.0)
         self.hello(C1, C2)
         for connector in (C1, C2):
@@ -39,7 +43,7 @@ class Others(Desk):
         link = RecordingLink("status", node)
         self.matcher.opened(link, 0.0)
         self.matcher.receive(link, relay.Hello(node, b"matcher").encode(), 0.0)
-        self.say(link, node, {NAME: [(0, 1)]}, late)
+        self.say(link, node, {NAME: [(0, 1)]}, late, number=self.number)
         link.take()
         return link
 
@@ -50,10 +54,17 @@ class Others(Desk):
         held: dict[bytes, list[inquiry.Tile]],
         late: bytes = b"",
         eras: Sequence[int] = (),
+        number: int = 0,
     ) -> None:
         name, hashes = node.hex().encode(), vnode_hashes(node.hex().encode())
-        told = status.Status(name, vnodes=hashes, holdings=held, late=late, eras=list(eras))
+        told = status.Status(
+            name, vnodes=hashes, holdings=held, late=late, eras=list(eras), number=number
+        )
         self.matcher.receive(link, told.encode(), 0.0)
+
+    def hear(self, node: bytes, number: int) -> None:
+        """Another confirms a status of ours."""
+        self.matcher.receive(self.links[node], status.confirm(number), 0.0)
 
     def come(self) -> RecordingLink:
         """Another publisher, or the same one again."""
@@ -210,7 +221,6 @@ def test_a_connector_that_is_late_is_told_before_its_publisher_is() -> None:
 def test_a_lost_matcher_that_is_late_goes_first_when_it_is_back() -> None:
     desk = Others(B)
     desk.send(1)
-    desk.matcher.intake.come_to = -RUMOUR  # its publisher has been here for long
     desk.say(desk.links[B], B, {}, late=C1)
     assert [identity for identity, _ in desk.matched()] == [message_id(1)]  # it lives: no matter
     desk.matcher.closed(desk.links[B], 1.0)
@@ -324,31 +334,38 @@ def test_a_matcher_that_is_started_again_knows_what_it_took_when() -> None:
         assert push.message_id == message_id(2)
 
 
+def test_wherever_a_checkpoint_falls_a_later_life_knows_the_same() -> None:
+    """Also where nothing was owed then: what was taken behind it had the era of its first publication."""
+    events = an_earlier_life()
+    whole = Desk(events, ready=False).matcher
+    assert whole.neighbours.awaited == {B.hex()}
+    assert whole.owed.numbers() == {message_id(1): 0, message_id(2): 2}
+    for at, event in enumerate(events):
+        if isinstance(event, PublicationMatched):
+            continue  # told in one go with what is before it
+        checkpoint = Desk(events[:at], ready=False).matcher.checkpoint()
+        again = Desk([*checkpoint, *events[at:]], ready=False).matcher
+        assert again.owed.numbers() == whole.owed.numbers()
+        assert again.owed.eras.current.number == whole.owed.eras.current.number
+        assert again.neighbours.awaited == whole.neighbours.awaited
+
+
 def test_others_that_an_earlier_life_knew_are_not_waited_for_for_long() -> None:
     desk = Desk(an_earlier_life(), ready=False)
     desk.hello(C1, C2)
     assert [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)] == [
         message_id(1)
     ]
-    desk.matcher.wake(C1, RUMOUR)
+    desk.matcher.wake(C1, HEARING)
     assert [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)] == [
         message_id(2)
     ]
-
-
-def test_news_of_who_is_late_may_come_after_the_publisher() -> None:
-    desk = Others(B)
-    desk.send(1)
-    desk.say(desk.links[B], B, {}, late=C1)
-    desk.send(2)
-    assert desk.matched() == []
 
 
 def test_who_only_knocks_at_the_publishers_door_is_no_publisher() -> None:
     """A probe of a load balancer used to make a matcher that is back wait for those that wait for it."""
     desk = Others(B)
     desk.send(1)
-    desk.matcher.intake.come_to = -RUMOUR  # its publisher has been here for long
     desk.matched()
     desk.say(desk.links[B], B, {}, late=C1)
     desk.heard(B)

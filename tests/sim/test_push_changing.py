@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from homing.testing import Crash, Disconnect, FaultPlan, explore, seeds
+from homing.testing import Crash, Disconnect, FaultPlan, Partition, Slow, explore, seeds
 from tests.sim.push_fabric import Fabric, SimPublisher, SimSubscriber
 
 ALL = b'{"n":{"use":2,"low":0}}'
@@ -72,10 +72,7 @@ def broken(seed: int) -> FaultPlan:
 
 
 def deaths(seed: int) -> FaultPlan:
-    """And a matcher dies, and is back with all that it owed.
-
-    Not closed altogether (0087): so not as many seeds.
-    """
+    """And a matcher dies, and is back with all that it owed."""
     random = Random(f"deaths/{seed}")
     crashes = [
         Crash(
@@ -88,6 +85,31 @@ def deaths(seed: int) -> FaultPlan:
     return FaultPlan((*away(seed).faults, *crashes))
 
 
+def deaf(seed: int) -> FaultPlan:
+    """And the matchers hear nothing of each other for up to 5 s: as long as they wait for that (0090)."""
+    random = Random(f"deaf/{seed}")
+    cuts = [
+        Partition(
+            at=at + random.uniform(0, 6),
+            left=("matcher-0",),
+            right=("matcher-1",),
+            lasts=random.uniform(0.5, 5),
+        )
+        for at in (4.5, 15.0)
+    ]
+    return FaultPlan((*away(seed).faults, *cuts))
+
+
+def slow(seed: int) -> FaultPlan:
+    """And what the matchers tell each other takes longer than a publisher to change."""
+    delay = Random(f"slow/{seed}").uniform(0, 0.6)
+    slower = [
+        Slow(at=at, left="matcher-0", right="matcher-1", lasts=10.0, delay=delay)
+        for at in (4.0, 14.5)
+    ]
+    return FaultPlan((*away(seed).faults, *slower))
+
+
 def test_order_is_kept_when_publishers_change_in_both_directions() -> None:
     assert explore(two_matchers, seeds(ci=10, nightly=400), away) > 0
 
@@ -97,7 +119,20 @@ def test_order_is_kept_among_three_matchers() -> None:
 
 
 def test_order_is_kept_when_a_matcher_dies_besides() -> None:
-    assert explore(two_matchers, seeds(ci=10, nightly=90), deaths) > 0
+    assert explore(two_matchers, seeds(ci=10, nightly=400), deaths) > 0
+
+
+def test_order_is_kept_when_one_of_three_matchers_dies_besides() -> None:
+    """31: it died with a checkpoint made when it owed nothing, and was back in the first era."""
+    assert explore(three_matchers, [31, *seeds(ci=8, nightly=400)], deaths) > 0
+
+
+def test_order_is_kept_when_the_matchers_do_not_hear_each_other() -> None:
+    assert explore(two_matchers, seeds(ci=10, nightly=400), deaf) > 0
+
+
+def test_order_is_kept_when_the_matchers_hear_each_other_late() -> None:
+    assert explore(two_matchers, seeds(ci=5, nightly=200), slow) > 0
 
 
 def test_order_is_kept_when_the_matchers_lose_each_other_for_a_moment() -> None:

@@ -98,7 +98,19 @@ def test_eras_follow_the_late_connectors_and_may_be_missing() -> None:
         status.decode(few)
 
 
-@pytest.mark.parametrize("item", [status.LOAD, status.WAITS, status.ERAS])
+def test_a_status_has_a_number_that_is_confirmed() -> None:
+    [message] = messages(status.Status(b"m-1", number=2**40).encode())
+    assert status.decode(message).number == 2**40
+    [answer] = messages(status.confirm(2**40))
+    assert (answer.command, status.confirmed(answer)) == (packet.ACK, 2**40)
+    assert status.confirmed(Message(packet.ACK, {1: bytes(12)})) is None, (
+        "it answers something else"
+    )
+    with pytest.raises(Malformed):
+        status.confirmed(Message(packet.ACK, {status.NUMBER: b"\x01"}))
+
+
+@pytest.mark.parametrize("item", [status.LOAD, status.WAITS, status.ERAS, status.NUMBER])
 def test_a_load_or_wait_of_another_length_is_malformed(item: int) -> None:
     [message] = messages(packet.encode(packet.STATUS, [(item, b"12")], key=(1, b"m-1")))
     with pytest.raises(Malformed, match="bytes"):

@@ -34,6 +34,7 @@ class Standing(msgspec.Struct, omit_defaults=True):
     plans: list[Plan] = []
     held: list[list[Tile]] = []
     era: int = 0  # of what is taken from now on
+    heard: int = -1  # the newest that another told
 
 
 def read_standing(source: bytes) -> Standing | None:
@@ -215,11 +216,11 @@ class Holdings:
 
     # The journal
 
-    def standing(self, members: Iterable[str], era: int = 0) -> bytes:
+    def standing(self, members: Iterable[str], era: int = 0, heard: int = -1) -> bytes:
         """What a later life must know to go on where this one was."""
         held = [sorted(share.held) for share in self.shares]
         plans = [share.plan for share in self.shares]
-        return msgspec.json.encode(Standing(sorted(members), plans, held, era))
+        return msgspec.json.encode(Standing(sorted(members), plans, held, era, heard))
 
     def restore(self, standing: Standing | None, entries: Iterable[Entry]) -> None:
         """Start as an earlier life ended, before anything is wanted."""

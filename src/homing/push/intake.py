@@ -60,6 +60,8 @@ HAND_ON_SECONDS: Final = 1.0
 STORE_SECONDS: Final = 10.0
 """How long the disk may take before a publisher is told that it does: as long as for a subscription."""
 ACKS: Final = "acks"
+HEARD: Final = "heard"
+LONG_AGO: Final = -math.inf
 
 
 class Publisher:
@@ -112,7 +114,8 @@ class Intake:
         # Answers to connectors that leave behind some of them.
         self._answers: deque[tuple[int, bytes, Link, bytes]] = deque()
         self._handed: dict[bytes, tuple[float, Taken]] = {}  # durable, connectors not done
-        self.come_to = -math.inf  # when a publisher last came
+        # The same for too long: acknowledged when other matchers have heard the status with that number.
+        self._late: dict[bytes, tuple[int, Taken]] = {}
         self.taken = 0  # ever, for the metrics
         self.times = Histogram()  # from being taken to being acknowledged
 
@@ -194,7 +197,6 @@ class Intake:
     def _come(self, publisher: Publisher, now: float) -> None:
         """Its first publication here: it may have published elsewhere before. Who only knocks has not."""
         publisher.come = True
-        self.come_to = now
         self._matcher.neighbours.come_to(now)
 
     def refuse(self, link: Link, identity: bytes, error: Refused, now: float) -> None:
@@ -258,6 +260,14 @@ class Intake:
         if not number:  # no journal is kept here: nothing to wait for
             self.journaled(0, now)
 
+    def taken_before(self, publication: publish.Publish, places: bytes, matched: int) -> None:
+        """An earlier life took it, and owes it: its publisher may not know yet that it is safe."""
+        taken = Taken(publication, places, matched, [], LONG_AGO)
+        self._recent.pop(publication.message_id, None)
+        self._taking[publication.message_id] = taken
+        self._late[publication.message_id] = self._matcher.neighbours.hearing.needed, taken
+        self._matcher.port.later(0.0, HEARD)
+
     def _journal(self, taken: Taken, now: float) -> int:
         """Both or neither: one that has only been accepted is nothing to a later life."""
         publication, publisher = taken.publication, taken.links[0].peer
@@ -297,12 +307,13 @@ class Intake:
 
     def done(self, identity: bytes, now: float) -> None:
         """The connectors have taken it over: acknowledge it."""
-        handed = self._handed.pop(identity, None)
+        handed = self._handed.pop(identity, None) or self._late.pop(identity, None)
         if handed is not None:
             self._acknowledge(identity, handed[1], now)
 
     def _acknowledge(self, identity: bytes, taken: Taken, now: float) -> None:
-        self.times.observe(now - taken.at)
+        if taken.at != LONG_AGO:
+            self.times.observe(now - taken.at)
         del self._taking[identity]
         self.remember(identity, taken.matched)
         answer = publish.Accepted(identity, taken.matched).encode()
@@ -312,21 +323,39 @@ class Intake:
     def wake(self, now: float) -> None:
         """Acknowledge what has waited long enough for its connectors.
 
-        Other matchers hear first which connectors are late: should we die, they let us go first.
+        Other matchers hear first which connectors are late, and what was taken when: the publisher may go on there.
         """
-        late = False
-        for identity, (due, taken) in self._handed.items():
-            if due > now:
+        handed, neighbours = self._handed, self._matcher.neighbours
+        due: list[tuple[bytes, Taken]] = []
+        news = False
+        for identity, (at, taken) in handed.items():
+            if at > now:
                 break
-            late |= self._matcher.owed.mark_late(identity, by_connector(taken.places))
-        if late:
-            self._matcher.neighbours.announce()
+            news |= self._matcher.owed.mark_late(identity, by_connector(taken.places))
+            due.append((identity, taken))
+        if news:
+            neighbours.announce()
+            neighbours.hearing.need(now)
             self.balance.keep()
-        for identity, (due, taken) in list(self._handed.items()):
-            if due > now:
-                self._matcher.port.later(due, ACKS)
-                return
-            del self._handed[identity]
+        for identity, taken in due:
+            del handed[identity]
+            self._late[identity] = neighbours.hearing.needed, taken
+        if handed:
+            self._matcher.port.later(next(iter(handed.values()))[0], ACKS)
+        self.heard(now)
+
+    def heard(self, now: float) -> None:
+        """Others have heard something, or had time to: acknowledge what waited for that."""
+        hearing = self._matcher.neighbours.hearing
+        reached = hearing.reached(now)
+        heard: list[tuple[bytes, Taken]] = []
+        for identity, (number, taken) in self._late.items():
+            if number > reached:
+                self._matcher.port.later(hearing.patience(now), HEARD)
+                break
+            heard.append((identity, taken))
+        for identity, taken in heard:
+            del self._late[identity]
             self._acknowledge(identity, taken, now)
 
     def checkpoint(self) -> list[Event]:

@@ -13,9 +13,10 @@ are asked (homing.push.surveys, homing.push.neighbours).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
-from homing.errors import Malformed, SubscriptionError
+from homing.errors import DiskFull, Malformed, SubscriptionError
 from homing.journal.events import (
     Dropped,
     Event,
@@ -29,7 +30,7 @@ from homing.journal.events import (
 from homing.ports import Link, Port
 from homing.push.handover import RETRY, Handover, OwingRole
 from homing.push.holdings import Holdings, Standing, read_standing
-from homing.push.intake import ACKS, Intake
+from homing.push.intake import ACKS, HEARD, Intake
 from homing.push.links import Peer, unnamed
 from homing.push.neighbours import PLACE, SWEEP, Neighbours, node_ids
 from homing.push.placement import Plan
@@ -137,6 +138,8 @@ class Matcher(OwingRole):
             self.owed.retry(key)
         elif key == ACKS:
             self.intake.wake(now)
+        elif key == HEARD:
+            self.intake.heard(now)
         elif key == SURVEYS:
             self.surveys.wake(now)
         elif key in (PLACE, SWEEP):
@@ -146,6 +149,7 @@ class Matcher(OwingRole):
 
     def journaled(self, number: int, now: float) -> None:
         self._now = now
+        self.neighbours.journaled(number)
         self.intake.journaled(number, now)
 
     def beat(self, now: float) -> None:
@@ -208,14 +212,21 @@ class Matcher(OwingRole):
             self._seen.update(dict.fromkeys(fresh, now))
             self.neighbours.announce()
 
-    def tell_standing(self, now: float) -> None:
-        """The journal learns what we hold, so that a later life trusts what it finds there."""
-        self.tell(self.standing(self.owed.eras.current.number, now))
+    def tell_standing(self, now: float) -> int:
+        """The journal learns what we hold, so that a later life trusts what it finds there.
+
+        The number to wait for; 0: nothing is kept, or the disk is full.
+        """
+        with suppress(DiskFull):
+            return self.port.journal(self.standing(self.owed.eras.current.number, now))
+        return 0
 
     def standing(self, era: int, now: float = 0.0) -> RingChanged:
         """What we hold, with whom, and the era of what is taken from then on."""
         members = {*self.ring.names, *self.neighbours.awaited}
-        return RingChanged(now, self.ring.epoch, self.table.standing(members, era))
+        return RingChanged(
+            now, self.ring.epoch, self.table.standing(members, era, self.owed.eras.known)
+        )
 
     def _is_informed(self) -> bool:
         """Whether every dispatcher there is has said which connectors it owns."""
@@ -235,7 +246,7 @@ class Matcher(OwingRole):
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
         """A dispatcher is there, or owns other connectors than before."""
         if link.plug in RING_PLUGS:
-            self.neighbours.joined(link, peer)
+            self.neighbours.joined(link, peer, now)
             return
         owned = set(node_ids(hello.connectors))
         before = self._owned.get(link, set())
@@ -274,7 +285,7 @@ class Matcher(OwingRole):
         """Another matcher owes this connector something older: it goes first."""
         reachable, now = self.owed.reaches(connector), self._now
         waits = self.neighbours.precedence.must_wait(connector, now, reachable, era)
-        if era and not waits and connector in self.owed.late:
+        if era and not waits:
             waits = self.neighbours.awaits(now)
         if waits:
             self.port.later(self._now + RETRY, connector)
@@ -371,10 +382,14 @@ class Matcher(OwingRole):
         for identity, one in accepted.items():
             if identity in matched:  # otherwise it was never acknowledged, and will come again
                 publication = publish.Publish(one.attrs, one.payload, identity)
+                places, count = matched[identity].clients, matched[identity].subscriptions
                 self.owed.eras.resume(eras[identity])
-                self.owed.owe(publication, by_connector(matched[identity].clients))
+                self.intake.taken_before(publication, places, count)
+                self.owed.owe(publication, by_connector(places))
         self.owed.mark_all_late()
-        if standing is not None and self.owed:
+        if standing is not None:
+            self.owed.eras.heard(standing.heard)
+            self.owed.eras.resume(standing.era)  # what comes next is journaled behind it
             self.neighbours.expect(standing.members)
 
 

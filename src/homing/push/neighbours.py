@@ -12,12 +12,14 @@ and where publishers find them (homing.push.balance).
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from homing.errors import Malformed, SubscriptionError
 from homing.ids import NODE_ID_BYTES
 from homing.ports import Link
+from homing.push.hearing import PATIENCE, Hearing
 from homing.push.links import Peer
 from homing.push.placement import EVERYWHERE, Plan, Tile, dump_plan, load_plan
 from homing.push.precedence import Precedence
@@ -33,8 +35,8 @@ STEADY: Final = 3.0
 """Seconds the ring must be at rest before shares move: longer than a restart takes."""
 SWEEP_PAUSE: Final = 0.01
 """Between two goes at dropping what was given up."""
-RUMOUR: Final = 5.0
-"""Seconds that what a matcher tells may take longer than the publisher that comes from it."""
+MAX_CONFIRMING: Final = 4096
+"""Confirmations that wait for the disk: a later one stands for those before it."""
 PLACE: Final = "place"
 SWEEP: Final = "sweep"
 
@@ -67,17 +69,22 @@ class Neighbours:
         self._patience = math.inf  # until then
         self.ring = Ring([self._me])
         self.precedence = Precedence(self._me)
+        self.hearing = Hearing()
+        # Confirmations, each behind what the journal has in hand.
+        self._confirming: deque[tuple[int, Link, bytes]] = deque(maxlen=MAX_CONFIRMING)
         self._begun = False
         self.publishers = ""  # where publishers reach us, once that is known
         self.answers = 0  # questions ever answered, for the metrics
 
     # Links
 
-    def joined(self, link: Link, peer: Peer) -> None:
+    def joined(self, link: Link, peer: Peer, now: float) -> None:
         """A matcher is there: tell it all."""
-        neighbour = self._others.setdefault(peer.node.hex(), Neighbour())
+        name = peer.node.hex()
+        neighbour = self._others.setdefault(name, Neighbour())
         if link not in neighbour.links:
             neighbour.links.append(link)
+        self.hearing.joined(name, now)
         link.send(self._status(plan=True))
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
@@ -89,6 +96,7 @@ class Neighbours:
         neighbour.links.remove(link)
         if not neighbour.links:
             del self._others[name]
+            self.hearing.left(name, now)
             self.precedence.lost(name, neighbour.late, now)
             for connector in neighbour.late:
                 self._matcher.stall(connector, now)
@@ -104,6 +112,9 @@ class Neighbours:
             self._heard(link, status.decode(message), now)
         elif message.command == PUSH:
             self._question(link, inquiry.decode_question(message))
+        elif message.command == ACK and (number := status.confirmed(message)) is not None:
+            self.hearing.confirmed(self._matcher.peers[link].node.hex(), number)
+            self._matcher.intake.heard(now)
         elif message.command == ACK:
             self._matcher.surveys.answered(inquiry.decode_answer(message), now)
         elif message.command == NAK and relay.MESSAGE_ID in message.items:
@@ -164,18 +175,18 @@ class Neighbours:
         neighbour = self._others[name]
         late = node_ids(told.late)
         neighbour.late = set(late)
-        raised = bool(told.eras) and self._matcher.owed.eras.heard(told.eras[0], now - RUMOUR)
-        if raised:
-            self._matcher.tell_standing(now)
-        rumour = now - self._matcher.intake.come_to < RUMOUR or name in self.awaited
+        news = bool(told.eras) and self._matcher.owed.eras.heard(told.eras[0])
+        number = self._matcher.tell_standing(now) if news else 0
+        self._confirm(link, name, told.number, number)
+        awaited = name in self.awaited
         self.awaited.discard(name)
-        fresh = self._let_go(name, neighbour.late) if rumour else ()
+        fresh = self._let_go(name, neighbour.late) if awaited else ()
         neighbour.load = told.load
         neighbour.publishers = told.rpc_address.decode("utf-8", "replace")
         self.precedence.heard(
             name, neighbour.late, told.waits, dict(zip(late, told.eras[1:], strict=False))
         )
-        for connector in neighbour.late if raised else fresh:
+        for connector in fresh:
             self._matcher.stall(connector, now)
         holds = {(plan, tile) for plan, tiles in told.holdings.items() for tile in tiles}
         self._hear(name, holds, neighbour.holds)
@@ -188,6 +199,22 @@ class Neighbours:
             self._ring_changed(now)
         self.review(now)
         self._matcher.surveys.look(now)
+
+    def _confirm(self, link: Link, name: str, heard: int, number: int) -> None:
+        """Say that we have heard a status, once a later life would know of it too."""
+        if not heard:
+            self.hearing.excuse(name)
+        elif number or self._confirming:
+            self._confirming.append((number, link, status.confirm(heard)))
+        else:
+            link.send(status.confirm(heard))
+
+    def journaled(self, number: int) -> None:
+        """What we were told is durable up to there."""
+        waiting = self._confirming
+        while waiting and waiting[0][0] <= number:
+            _, link, confirmation = waiting.popleft()
+            link.send(confirmation)
 
     def _hear(
         self, name: str, holds: set[tuple[bytes, Tile]], before: set[tuple[bytes, Tile]]
@@ -206,7 +233,7 @@ class Neighbours:
         """A publisher has come: what another matcher owes may be its, and older than what it brings."""
         eras = self._matcher.owed.eras
         before = eras.current.number
-        eras.begin(now)
+        eras.begin()
         if eras.current.number > before:
             self._matcher.tell_standing(now)
         for name, neighbour in self._others.items():
@@ -215,13 +242,14 @@ class Neighbours:
             self._matcher.hold(connector, now)
 
     def expect(self, names: Iterable[str]) -> None:
-        """An earlier life knew these matchers, and owed something: what they owe may be older."""
+        """An earlier life knew these matchers: what they owe may be older than what comes here."""
         self.awaited = {name for name in names if name != self._me}
+        self.hearing.expect(self.awaited)
 
     def awaits(self, now: float) -> bool:
         """Whether one of them may still tell that it goes first."""
         if self.awaited:
-            self._patience = min(self._patience, now + RUMOUR)
+            self._patience = min(self._patience, now + PATIENCE)
             if now >= self._patience:
                 self.awaited.clear()
         return bool(self.awaited)
@@ -245,6 +273,7 @@ class Neighbours:
 
     def announce(self, *, plan: bool = False) -> None:
         """Tell all others what we hold now."""
+        self.hearing.told += 1
         message = self._status(plan=plan)
         for neighbour in self._others.values():
             neighbour.links[-1].send(message)
@@ -260,6 +289,7 @@ class Neighbours:
 
     def beat(self, now: float) -> None:
         """Say again what we hold: of two links to a matcher one may have told it too late."""
+        self.awaits(now)
         if not self._begun:
             self._begun = True
             self._matcher.port.later(now + STEADY, PLACE)
@@ -294,6 +324,7 @@ class Neighbours:
             load=round(self._matcher.intake.balance.load),
             waits=self.precedence.waits(),
             eras=[owed.eras.newest, *owed.lowest] if owed.late else [],
+            number=self.hearing.told,
         ).encode()
 
 

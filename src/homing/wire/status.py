@@ -4,9 +4,9 @@ homing adds what a matcher holds: 7 the placement plans it follows, each with th
 it can answer for; 8 a plan as JSON, for a matcher that has none so new; 9 the connectors of
 which it knows; 10 those that it owes something for so long that publishers were told it is safe; 11
 how many publications a second it takes; 12 for whom it waits at which connectors; 13 the newest era (homing.push.eras) of
-what publishers were told is safe, and for each connector in 10 the oldest of what it is owed. The RPC address is
-where it takes publications.
-Others skip these.
+what publishers were told is safe, and for each connector in 10 the oldest of what it is owed; 14 the
+status's number. The RPC address is where it takes publications.
+Others skip these; who knows 14 answers with an ack that has it and nothing else.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ LATE: Final = 10
 LOAD: Final = 11
 WAITS: Final = 12
 ERAS: Final = 13
+NUMBER: Final = 14
 
 HASH_BYTES: Final = 20
 """A virtual node's place on the ring is a SHA-1."""
@@ -47,6 +48,7 @@ Wait = tuple[bytes, str]
 """A connector, and the name of the matcher that goes first there."""
 
 _COUNT = Layout(">I")
+_NUMBER_BYTES: Final = 8
 
 
 class Status(Struct, frozen=True):
@@ -65,6 +67,7 @@ class Status(Struct, frozen=True):
     load: int = 0
     waits: list[Wait] = []
     eras: list[int] = []  # empty: not told
+    number: int = 0  # of those it has told; 0: it does not count them
 
     def encode(self) -> bytes:
         items = [
@@ -80,6 +83,7 @@ class Status(Struct, frozen=True):
         waits = b"".join([connector + bytes.fromhex(name) for connector, name in self.waits])
         added = [(PLAN, self.plan), (CONNECTORS, self.connectors), (LATE, self.late)]
         added += [(LOAD, load), (WAITS, waits), (ERAS, b"".join(map(_COUNT.pack, self.eras)))]
+        added.append((NUMBER, self.number.to_bytes(_NUMBER_BYTES, "big") if self.number else b""))
         items += [item for item in added if item[1]]
         return packet.encode(packet.STATUS, items, key=(HOSTNAME, self.hostname))
 
@@ -110,7 +114,18 @@ def decode(message: Message) -> Status:
         _load(items.get(LOAD, bytes(_COUNT.size))),
         _waits(items.get(WAITS, b"")),
         _eras(items.get(ERAS, b""), items.get(LATE, b"")),
+        _number(items.get(NUMBER, bytes(_NUMBER_BYTES))),
     )
+
+
+def confirm(number: int) -> bytes:
+    """The answer to a status with this number."""
+    return packet.encode(packet.ACK, [(NUMBER, number.to_bytes(_NUMBER_BYTES, "big"))])
+
+
+def confirmed(message: Message) -> int | None:
+    """The number of the status that an ack answers; None for one that answers something else."""
+    return _number(message.items[NUMBER]) if NUMBER in message.items else None
 
 
 def _holding(held: tuple[bytes, list[Tile]]) -> bytes:
@@ -144,6 +159,12 @@ def _connectors(data: bytes) -> bytes:
 def _load(data: bytes) -> int:
     if len(data) != _COUNT.size:
         raise Malformed(f"a load is {_COUNT.size} bytes, got {len(data)}")
+    return int.from_bytes(data, "big")
+
+
+def _number(data: bytes) -> int:
+    if len(data) != _NUMBER_BYTES:
+        raise Malformed(f"a status's number is {_NUMBER_BYTES} bytes, got {len(data)}")
     return int.from_bytes(data, "big")
 
 
