@@ -121,7 +121,8 @@ def test_a_path_that_the_kernel_does_not_take_is_told_with_its_setting(tmp_path:
 def test_signals_are_as_they_are_over_tcp(
     reaper: Reaper, context: zmq.Context[Any], tmp_path: Path
 ) -> None:
-    broker = on_both(reaper, tmp_path)
+    # Nobody beats for the worker while the broker is told: it must not be given up meanwhile.
+    broker = on_both(reaper, tmp_path, service__heartbeat="10s")
     worker = Worker(context, ends(broker, "localbe")[1], b"echo", "01")
     running, late = (dealer(context, ends(broker, "localfe")[1]) for _ in range(2))
     running.send_multipart([b"", b"MDPC01", b"echo", b"abc"])
