@@ -76,27 +76,34 @@ def free_port() -> int:
 
 
 def wait_for_port(
-    port: int, seconds: float = 20.0, process: subprocess.Popen[bytes] | None = None
+    port: int | str, seconds: float = 20.0, process: subprocess.Popen[bytes] | None = None
 ) -> None:
-    """Return once somebody listens there; a process that ends first is told of at once."""
+    """Return once somebody listens there, at a port or a socket's path; a process that ends first is told of at once."""
+    family, address = (
+        (socket.AF_UNIX, port) if isinstance(port, str) else (socket.AF_INET, ("127.0.0.1", port))
+    )
     deadline = time.monotonic() + seconds
     while True:
         if process is not None and process.poll() is not None:
             words = " ".join(map(str, process.args)) if isinstance(process.args, list) else ""
             raise RuntimeError(f"exit code {process.returncode} from: {words}")
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+        with socket.socket(family) as probe:
+            if probe.connect_ex(address) == 0:
                 return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nobody listens on port {port} after {seconds:.0f} s")
+            raise TimeoutError(f"nobody listens on {port} after {seconds:.0f} s")
         time.sleep(0.02)
 
 
 @contextlib.contextmanager
 def server(
-    argv: Sequence[str], port: int, *, core: int | None = None, env: dict[str, str] | None = None
+    argv: Sequence[str],
+    port: int | str,
+    *,
+    core: int | None = None,
+    env: dict[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A server process that listens on `port`, pinned to a core, ended by its own id."""
+    """A server process that listens on `port` (or a path), pinned to a core, ended by its own id."""
     process = subprocess.Popen(
         list(argv),
         stdout=subprocess.DEVNULL,

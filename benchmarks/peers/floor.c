@@ -1,6 +1,6 @@
 /* The floor: what the machine itself asks for a request, in CPU and in time.
  *
- *   floor PORT [CREDIT]
+ *   floor PORT|PATH [CREDIT]
  *
  * A Majordomo (7/MDP v0.1) that is next to nothing: one epoll loop in C, one read of a socket that
  * is ready, one write of one that was written to a turn, one service, no liveness, no limits, no
@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { MORE = 1, LONG = 2, COMMAND = 4, GREETING = 64, CHUNK = 256 << 10, EVENTS = 512, MOST = 1 << 16 };
@@ -189,7 +191,7 @@ static void flush_all(void) {
 static void accept_one(int listener, int loop) {
     int fd = accept4(listener, 0, 0, SOCK_NONBLOCK), on = 1;
     if (fd < 0 || fd >= MOST) return;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a unix socket knows no delay */
     conns[fd] = calloc(1, sizeof **conns);
     conns[fd]->fd = fd;
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = conns[fd]};
@@ -198,18 +200,28 @@ static void accept_one(int listener, int loop) {
     put(conns[fd], greeting, GREETING);
 }
 
-int main(int argc, char **argv) {
+/* At a port on loopback, or at a path. */
+static int listening(const char *where) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_un path = {.sun_family = AF_UNIX};
+    int local = !!strchr(where, '/'), on = 1, fd = socket(local ? AF_UNIX : AF_INET, SOCK_STREAM, 0);
+    a.sin_port = htons((uint16_t)atoi(where));
+    snprintf(path.sun_path, sizeof path.sun_path, "%s", where);
+    if (!local) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, local ? (struct sockaddr *)&path : (struct sockaddr *)&a, local ? sizeof path : sizeof a)) return -1;
+    return listen(fd, 4096) ? -1 : fd;
+}
+
+int main(int argc, char **argv) {
     struct epoll_event events[EVENTS], e = {.events = EPOLLIN};
     struct rlimit files;
+    signal(SIGPIPE, SIG_IGN); /* over a unix socket who hung up is known at the first write */
     if (argc > 2) credit = atoi(argv[2]);
-    int listener = socket(AF_INET, SOCK_STREAM, 0), loop = epoll_create1(0), on = 1;
+    int listener = listening(argc > 1 ? argv[1] : "0"), loop = epoll_create1(0);
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    a.sin_port = htons((uint16_t)(argc > 1 ? atoi(argv[1]) : 0));
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 4096)) return perror("floor"), 1;
+    if (listener < 0) return perror("floor"), 1;
     epoll_ctl(loop, EPOLL_CTL_ADD, listener, &e);
     for (;;) {
         int n = epoll_wait(loop, events, EVENTS, dirties ? 0 : -1);

@@ -1,6 +1,6 @@
 /* The yardstick: a Majordomo broker (7/MDP v0.1) in C on libzmq, as fast as that gets.
  *
- *   majordomo PORT [heartbeat]
+ *   majordomo PORT|PATH [heartbeat]
  *
  * One ROUTER for clients and workers, frames forwarded as zmq_msg_t without a copy, every
  * message that waits drained before the next poll, O(1) look-ups. With `heartbeat` workers are
@@ -232,14 +232,15 @@ static void beat(int64_t now) {
 }
 
 int main(int argc, char **argv) {
-    char endpoint[64];
+    char endpoint[128];
+    const char *where = argc > 1 ? argv[1] : "5555";
     int none = 0, beating = argc > 2 && !strcmp(argv[2], "heartbeat");
     int64_t next = now_ms() + INTERVAL_MS;
     void *context = zmq_ctx_new();
     router = zmq_socket(context, ZMQ_ROUTER);
     zmq_setsockopt(router, ZMQ_SNDHWM, &none, sizeof none);
     zmq_setsockopt(router, ZMQ_RCVHWM, &none, sizeof none);
-    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%s", argc > 1 ? argv[1] : "5555");
+    snprintf(endpoint, sizeof endpoint, strchr(where, '/') ? "ipc://%s" : "tcp://127.0.0.1:%s", where);
     if (zmq_bind(router, endpoint)) {
         fprintf(stderr, "majordomo: %s: %s\n", endpoint, zmq_strerror(zmq_errno()));
         return 1;

@@ -34,6 +34,7 @@ from benchmarks.service.drive import (
     measure,
     middle,
 )
+from benchmarks.service.local import LOCAL, by_unix_sockets
 from benchmarks.service.sdk import NATS_PY, libraries, measure_library
 
 WORKERS = (1, 4, 32)
@@ -51,6 +52,7 @@ Case = tuple[str, str]  # broker's name, what it was asked to do
 BOUND: tuple[tuple[str, str, str, Case, str], ...] = (
     ("CPU", "cpu_us", "4 workers", (YARDSTICK, "4 workers"), "≤ 0.4"),
     ("CPU", "cpu_us", "32 workers", (NATS, "32 workers"), "≤ 0.7"),
+    ("CPU", "cpu_us", f"32 workers {LOCAL}", (NATS, "32 workers"), "≤ 0.7"),
     ("CPU", "cpu_us", "credit", (NATS, "4 workers"), "≤ 0.5"),
     ("requests/s", "rate", "credit", (NATS, "4 workers"), "≥ 2"),
     ("median", "p50_us", "1 in flight", (YARDSTICK, "1 in flight"), "≤ 0.5"),
@@ -85,6 +87,7 @@ class Bench:
         self.by_size()
         self.half_load()
         self.credit()
+        by_unix_sockets(self)
         self.federation()
         self.python()
         self.memory()
@@ -247,6 +250,7 @@ def goals(bench: Bench) -> None:
         public, own = f"{form} (01)", f"{form} (0X)"
         compare(bench, "cpu_us", (public, "4 workers"), (YARDSTICK, "4 workers"), to_yardstick)
         compare(bench, "cpu_us", (public, "32 workers"), (NATS, "32 workers"), 0.7)
+        compare(bench, "cpu_us", (public, f"32 workers {LOCAL}"), (NATS, "32 workers"), 0.7)
         compare(bench, "p50_us", (public, "1 in flight"), (YARDSTICK, "1 in flight"), 0.5)
         compare(bench, "p50_us", (public, "1 in flight"), (NATS, "1 in flight"), 1.0)
         compare(bench, "cpu_us", (own, "credit"), (NATS, "4 workers"), to_nats)

@@ -33,8 +33,8 @@ class Running:
     """A broker that listens: its processes, and where clients and workers connect."""
 
     pids: tuple[int, ...]
-    fe: int
-    be: int
+    fe: int | str  # a port, or a unix socket's path
+    be: int | str
 
 
 Start = Callable[[], contextlib.AbstractContextManager[Running]]
@@ -63,19 +63,34 @@ def one_port(argv: Callable[[int], list[str]]) -> Start:
     return start
 
 
-def homing(python_path: str) -> Start:
-    """homing's broker with its journal on, imported from `python_path`."""
+def one_path(argv: Callable[[str], list[str]]) -> Start:
+    """A server with one unix socket for all."""
 
     @contextlib.contextmanager
     def start() -> Iterator[Running]:
-        with _homing("bench", free_offset(), python_path) as running:
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/broker"
+            with server(argv(path), path, core=SERVER_CORE) as process:
+                yield Running((process.pid,), path, path)
+
+    return start
+
+
+def homing(python_path: str, *, local: bool = False) -> Start:
+    """homing's broker with its journal on, imported from `python_path`; `local`: on unix sockets too, and driven there."""
+
+    @contextlib.contextmanager
+    def start() -> Iterator[Running]:
+        with _homing("bench", free_offset(), python_path, local=local) as running:
             yield running
 
     return start
 
 
 @contextlib.contextmanager
-def _homing(name: str, offset: int, python_path: str, *peers: str) -> Iterator[Running]:
+def _homing(
+    name: str, offset: int, python_path: str, *peers: str, local: bool = False
+) -> Iterator[Running]:
     argv = [sys.executable, "-m", "homing.cli", "broker", "--name", name]
     # The load leaves with requests under way: nobody waits for what a drain would wait for.
     argv += ["--port-offset", str(offset), "--drain", "0.1s"]
@@ -88,9 +103,15 @@ def _homing(name: str, offset: int, python_path: str, *peers: str) -> Iterator[R
     env = {"PYTHONPATH": python_path, **caches}
     with tempfile.TemporaryDirectory() as data:
         argv += ["--data", data]
-        with server(argv, LOCALFE + offset, core=SERVER_CORE, env=env) as process:
-            wait_for_port(LOCALBE + offset)
-            yield Running((process.pid,), LOCALFE + offset, LOCALBE + offset)
+        fe: int | str = LOCALFE + offset
+        be: int | str = LOCALBE + offset
+        if local:
+            argv += ["--set", f"service.localfe=tcp://127.0.0.1:{fe},ipc://{data}/fe"]
+            argv += ["--set", f"service.localbe=tcp://127.0.0.1:{be},ipc://{data}/be"]
+            fe, be = f"{data}/fe", f"{data}/be"
+        with server(argv, fe, core=SERVER_CORE, env=env) as process:
+            wait_for_port(be)
+            yield Running((process.pid,), fe, be)
 
 
 @contextlib.contextmanager

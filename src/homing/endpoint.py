@@ -15,7 +15,7 @@ from homing.errors import ConfigError
 _HINT = "an endpoint is tcp://HOST:PORT (or HOST:PORT), tcp://[IPv6]:PORT or ipc://PATH"
 
 # The kernel's sun_path holds 108 bytes with its end mark.
-_MAX_PATH = 107
+MAX_PATH = 107
 
 _REASONS = {
     errno.ECONNREFUSED: "nobody listens there",
@@ -49,8 +49,8 @@ def parse_endpoint(text: str) -> Endpoint:
         scheme, rest = "tcp", text
     if scheme in ("ipc", "unix"):
         path = "\0" + rest[1:] if rest.startswith("@") else rest
-        if not rest.strip("@") or len(path.encode()) > _MAX_PATH:
-            raise ConfigError([f"{text!r}: a socket's path has 1 to {_MAX_PATH} bytes"], hint=_HINT)
+        if not rest.strip("@") or len(path.encode()) > MAX_PATH:
+            raise ConfigError([f"{text!r}: a socket's path has 1 to {MAX_PATH} bytes"], hint=_HINT)
         return Endpoint("", 0, path)
     if scheme != "tcp":
         raise ConfigError(

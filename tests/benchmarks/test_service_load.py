@@ -8,8 +8,8 @@ from shutil import which
 
 import pytest
 
-from benchmarks.peers import HERE, majordomo_program
-from benchmarks.service.brokers import Broker, homing, one_port, plain_path
+from benchmarks.peers import HERE, floor_program, majordomo_program
+from benchmarks.service.brokers import Broker, homing, one_path, one_port, plain_path
 from benchmarks.service.drive import bytes_per_request, expect, loading, once
 
 pytestmark = [
@@ -46,6 +46,20 @@ def test_homing_serves_the_load_in_both_dialects(tmp_path: Path) -> None:
     own = {"workers": 2, "inflight": 40, "credit": 5, "envelope": 1, "size": 70_000, "seconds": 0.3}
     assert public.rate > 0
     assert once(start, "mdp0x", own).rate > 0
+
+
+def test_the_load_comes_by_unix_sockets(tmp_path: Path) -> None:
+    """To homing, that listens on both, to the sockets alone, and to libzmq where its headers are there."""
+    mine = homing(plain_path(tmp_path / "src"), local=True)
+    starts = [mine, one_path(lambda path: [str(floor_program()), path])]
+    yardstick = majordomo_program() if Path("/usr/include/zmq.h").exists() else None
+    if yardstick is not None:
+        starts.append(one_path(lambda path: [str(yardstick), path, "heartbeat"]))
+    for start in starts:
+        with start() as running:
+            assert Path(str(running.fe)).is_socket()
+        options = {"workers": 2, "inflight": 10, "size": 70_000, "seconds": 0.3}
+        assert once(start, "mdp01", options).rate > 0
 
 
 def test_a_load_that_is_refused_says_so(capfd: pytest.CaptureFixture[str]) -> None:

@@ -77,6 +77,19 @@ def test_a_taken_port_is_named() -> None:
         assert "port_offset" in finding.fix
 
 
+def test_a_socket_s_file_is_taken_while_somebody_listens(tmp_path: Path) -> None:
+    path = tmp_path / "be"
+    where = f"tcp://127.0.0.1:0,ipc://{path}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        finding = _finding("ports", _config(service__localbe=where))
+        assert finding.state == "lacking"
+        assert f"ipc://{path} (service.localbe)" in finding.found
+    left = _finding("ports", _config(service__localbe=where))
+    assert "service.localbe" not in left.found, "a file that a dead broker left is none"
+
+
 def _java(directory: Path, version: str) -> None:
     program = directory / "bin" / "java"
     program.parent.mkdir()

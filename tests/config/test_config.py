@@ -39,7 +39,7 @@ def _write(directory: Path, text: str) -> Path:
 def test_defaults_are_those_of_the_protocol() -> None:
     config = _load()
     assert (config.service.heartbeat, config.service.liveness) == (2.5, 3)
-    assert config.service.localfe == "tcp://127.0.0.1:5555"
+    assert config.service.localfe == ("tcp://127.0.0.1:5555",)
     assert config.push.subscribers == "127.0.0.1:7005"
     assert config.push.token_ttl == 300.0
     assert config.origin("push.token_ttl") == "default"
@@ -124,10 +124,39 @@ def test_a_mistake_is_told_of_the_flag_that_was_typed() -> None:
 
 def test_port_offset_moves_the_endpoints_nobody_set() -> None:
     config = _load(flags={"node.port_offset": 100, "service.localfe": "tcp://0.0.0.0:5555"})
-    assert config.service.localfe == "tcp://0.0.0.0:5555"
-    assert config.service.localbe == "tcp://127.0.0.1:5656"
+    assert config.service.localfe == ("tcp://0.0.0.0:5555",)
+    assert config.service.localbe == ("tcp://127.0.0.1:5656",)
     assert config.dashboard.listen == "127.0.0.1:7107"
     assert config.origin("service.localbe") == "default + node.port_offset"
+    path = _load(flags={"node.port_offset": 100, "service.localbe": "ipc:///run/homing"})
+    assert path.service.localbe == ("ipc:///run/homing",)
+
+
+def test_a_plug_may_listen_at_several_endpoints(tmp_path: Path) -> None:
+    here, there = "tcp://0.0.0.0:5556", "ipc:///run/homing/workers"
+    file = _write(tmp_path, f'[service]\nlocalfe = "{here}"\nlocalbe = ["{here}7", "{there}"]\n')
+    config = _load(file, {"HOMING_SERVICE_TASKBE": f"{here}8, {there}2"})
+    assert config.service.localfe == (here,), "one needs no list"
+    assert config.service.localbe == (f"{here}7", there)
+    assert config.service.taskbe == (f"{here}8", f"{there}2")
+    assert config.origin("service.localbe") == f"{file}:3"
+    comma = _load(assignments=('service.localbe=["ipc:///run/a,b"]',))
+    assert comma.service.localbe == ("ipc:///run/a,b",), "a path with a comma"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("", "length >= 1"),
+        (",".join(f"tcp://127.0.0.1:{port}" for port in range(1, 10)), "length <= 8"),
+        (f"tcp://127.0.0.1:1,ipc:///{'p' * 107}", "a socket's path has at most 107 bytes"),
+        ("tcp://127.0.0.1:1,5556", "expected host:port"),
+        ("ipc:///run/x,ipc:///run/x", "listens at the same address as"),
+    ],
+)
+def test_endpoints_that_no_plug_can_listen_at(value: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"--set service.localbe.*{problem}"):
+        _load(assignments=(f"service.localbe={value}",))
 
 
 @pytest.mark.parametrize(

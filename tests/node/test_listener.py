@@ -104,6 +104,48 @@ def test_unix_sockets_and_their_files(tmp_path: Path) -> None:
     on_loop(test)
 
 
+def test_a_socket_whose_node_accepts_nobody_is_not_stale(tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / "node.sock"
+        busy = socket.socket(socket.AF_UNIX)
+        busy.bind(str(path))
+        busy.listen(0)
+        waiting = socket.socket(socket.AF_UNIX)
+        waiting.connect(str(path))  # and the kernel keeps no other
+        host = Host()
+        host.add(StreamPlug("lines", Lines))
+        with pytest.raises(Unavailable, match="in use") as told:
+            host.listen("lines", f"ipc://{path}")
+        assert "another process listens there" in told.value.hint
+        assert path.is_socket()
+        host.stop()
+        waiting.close()
+        busy.close()
+
+    on_loop(test)
+
+
+def test_a_file_that_somebody_else_has_made_since_stays(tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / "node.sock"
+        host, heir = Host(), Host()
+        for each in (host, heir):
+            each.role = Memory(echo)
+            each.add(StreamPlug("lines", Lines))
+        host.listen("lines", f"ipc://{path}")
+        path.unlink()
+        heir.listen("lines", f"ipc://{path}")
+        host.stop()
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"hello\n")
+        assert await reader.readline() == b"hello\n"
+        writer.close()
+        heir.stop()
+        assert not path.exists()
+
+    on_loop(test)
+
+
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     async def test() -> None:
         path = tmp_path / "notes.txt"

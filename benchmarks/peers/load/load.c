@@ -3,7 +3,7 @@
  *   load PROTOCOL fe=5555 be=5556 [workers=4] [clients=4] [inflight=100] [size=64] [credit=1]
  *        [envelope=0] [settle=0.2] [warm=0.3] [seconds=2] [rate=0] [mute=0] [requests=0]
  *
- * PROTOCOL: mdp0x, mdp01, nats, gearman. Closed loop with `inflight` requests under way, or
+ * PROTOCOL: mdp0x, mdp01, nats, gearman. fe and be are ports on loopback, or paths of unix sockets. Closed loop with `inflight` requests under way, or
  * open loop with `rate` requests a second, latency then counted from when each was due.
  * mute=1: workers never answer, and `requests` are sent once (0: none), so that what the
  * broker holds can be weighed; the load then waits for the end of its standard input.
@@ -22,6 +22,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ enum { CHUNK = 256 << 10, BUCKETS = 1 << 20, MAX_SLOTS = 1 << 16 };
 #define BEAT 2.5 /* seconds between a worker's heartbeats, as the protocol has it */
 #define BUCKET_NS 250 /* of the latency histogram, which so reaches to 0.26 s */
 
-struct options options = {.service = "echo", .workers = 4, .clients = 4, .inflight = 100, .size = 64,
+struct options options = {.service = "echo", .fe = "5555", .be = "5556", .workers = 4, .clients = 4, .inflight = 100, .size = 64,
                           .credit = 1, .settle = 0.2, .warm = 0.3, .seconds = 2};
 
 static const struct protocol *protocol;
@@ -130,15 +131,22 @@ static void take(struct conn *c) {
     }
 }
 
-static void dial(struct conn *c, int number, int port, int worker) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int on = 1;
+static int connected_to(const char *where) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(where))};
+    struct sockaddr_un path = {.sun_family = AF_UNIX};
+    int local = !!strchr(where, '/'), on = 1, fd = socket(local ? AF_UNIX : AF_INET, SOCK_STREAM, 0);
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    snprintf(path.sun_path, sizeof path.sun_path, "%s", where);
+    if (fd < 0 || connect(fd, local ? (struct sockaddr *)&path : (struct sockaddr *)&a, local ? sizeof path : sizeof a))
+        die("connect");
+    if (!local) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+}
+
+static void dial(struct conn *c, int number, const char *where, int worker) {
     c->number = number;
     c->worker = worker;
-    c->fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&a, sizeof a)) die("connect");
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    c->fd = connected_to(where);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     watch(c, EPOLL_CTL_ADD, EPOLLIN);
     protocol->greet(c);
@@ -285,7 +293,7 @@ static void weigh(void) {
 
 static void parse(int count, char **words) {
     struct { const char *name; int *whole; double *real; } known[] = {
-        {"fe", &options.fe, 0}, {"be", &options.be, 0}, {"workers", &options.workers, 0},
+        {"workers", &options.workers, 0},
         {"clients", &options.clients, 0}, {"inflight", &options.inflight, 0}, {"size", &options.size, 0},
         {"credit", &options.credit, 0}, {"envelope", &options.envelope, 0}, {"mute", &options.mute, 0},
         {"settle", 0, &options.settle}, {"warm", 0, &options.warm}, {"seconds", 0, &options.seconds}, {"rate", 0, &options.rate}};
@@ -296,6 +304,10 @@ static void parse(int count, char **words) {
         *value++ = 0;
         if (!strcmp(words[i], "requests")) {
             options.requests = atol(value);
+            continue;
+        }
+        if (!strcmp(words[i], "fe") || !strcmp(words[i], "be")) {
+            *(words[i][0] == 'f' ? &options.fe : &options.be) = value;
             continue;
         }
         while (k < n && strcmp(known[k].name, words[i])) k++;
@@ -310,7 +322,7 @@ int main(int argc, char **argv) {
     const struct protocol *known[] = {&mdp0x, &mdp01, &nats, &gearman};
     for (size_t i = 0; argc > 1 && i < sizeof known / sizeof *known; i++)
         if (!strcmp(known[i]->name, argv[1])) protocol = known[i];
-    if (!protocol) die("usage: load mdp0x|mdp01|nats|gearman fe=PORT be=PORT [name=value…]");
+    if (!protocol) die("usage: load mdp0x|mdp01|nats|gearman fe=PORT|PATH be=PORT|PATH [name=value…]");
     parse(argc - 2, argv + 2);
     setvbuf(stdout, 0, _IOLBF, 0);
     struct rlimit files;

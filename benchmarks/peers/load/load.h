@@ -28,7 +28,8 @@ struct protocol {
 
 struct options {
     const char *service;
-    int fe, be, workers, clients, inflight, size, credit, envelope, mute;
+    const char *fe, *be; /* a port on loopback, or a unix socket's path */
+    int workers, clients, inflight, size, credit, envelope, mute;
     long requests;
     double settle, warm, seconds, rate;
 };

@@ -57,6 +57,7 @@ def broker(
 
 def _moved(config: Any, host: str) -> dict[str, str]:
     """The default endpoints on another address."""
+    from homing.config.catalogue import SETTINGS
     from homing.node.broker import LISTENING
 
     if "/" in host:
@@ -67,8 +68,8 @@ def _moved(config: Any, host: str) -> dict[str, str]:
     for plug in LISTENING:
         setting = f"service.{plug}"
         if config.origin(setting).startswith("default"):
-            scheme, _, rest = config.value(setting).partition("://")
-            moved[setting] = f"{scheme}://{host}:{rest.rpartition(':')[2]}"
+            default = SETTINGS[setting].endpoints(config.value(setting))
+            moved[setting] = ",".join(f"tcp://{host}:{end.rpartition(':')[2]}" for end in default)
     return moved
 
 

@@ -19,9 +19,11 @@ from msgspec import Struct
 
 from homing.cli.parts import CLIENT, SERVER, SPARK, absent
 from homing.config import Config
-from homing.config.catalogue import SETTINGS
+from homing.config.sources import listening
 from homing.config.units import show_bytes
+from homing.endpoint import parse_endpoint
 from homing.errors import NoSpark
+from homing.node.listener import knock
 from homing.node.volley import Volley
 
 State = Literal["ok", "lacking", "broken"]
@@ -164,23 +166,24 @@ def _volleys(_config: Config) -> Iterator[Finding]:
 
 
 def _ports(config: Config) -> Iterator[Finding]:
-    endpoints = {name: config.value(name) for name, one in SETTINGS.items() if one.endpoint}
-    taken = {name: where for name, where in endpoints.items() if _is_taken(where)}
+    endpoints = list(listening(config))
+    taken = [(name, where) for name, where in endpoints if _is_taken(where)]
     if not taken:
         yield Finding("ports", "ok", f"all {len(endpoints)} default endpoints are free")
         return
     yield Finding(
         "ports",
         "lacking",
-        "taken: " + ", ".join(f"{where} ({name})" for name, where in taken.items()),
+        "taken: " + ", ".join(f"{where} ({name})" for name, where in taken),
         "if that is not homing itself: --set node.port_offset=100, or set these endpoints",
     )
 
 
 def _is_taken(endpoint: str) -> bool:
+    path = parse_endpoint(endpoint).path
+    if path:
+        return knock(path) in (0, errno.EAGAIN)
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    if not host or "://" in endpoint.removeprefix("tcp://"):
-        return False
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_STREAM

@@ -61,7 +61,7 @@ async def request(
 
     if _OPTION.fullmatch(body):
         raise misused(f"no such option: {body}; a body like that comes by standard input: -")
-    where = endpoint or flags.load({"node.port_offset": port_offset}).service.localfe
+    where = endpoint or flags.load({"node.port_offset": port_offset}).service.localfe[0]
     data = sys.stdin.buffer.read() if body == "-" else body.encode()
     security = credentials.mechanism()
     async with Client(

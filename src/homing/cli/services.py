@@ -37,7 +37,7 @@ async def services(
     """Ask mmi.services."""
     from homing.service.client import Client
 
-    where = endpoint or flags.load({"node.port_offset": port_offset}).service.localfe
+    where = endpoint or flags.load({"node.port_offset": port_offset}).service.localfe[0]
     async with Client(where, timeout=PATIENCE, security=credentials.mechanism()) as client:
         answer = await client.request("mmi.services", b"")
     if json:

@@ -59,7 +59,7 @@ async def task_worker(
     config = flags.load({"node.port_offset": port_offset})
     memory = remember or Path(config.node.data) / _memory(service)
     memory.parent.mkdir(parents=True, exist_ok=True)
-    where = endpoint or config.service.taskbe
+    where = endpoint or config.service.taskbe[0]
     from homing.service.task_worker import TaskWorker
 
     try:

@@ -54,7 +54,7 @@ def _tell(nodes: list[ClusterNode], serf: bool, data: str | None) -> None:
     for node in nodes:
         service, push, dashboard = node.config.service, node.config.push, node.config.dashboard
         page = dashboard.listen if dashboard.enabled else "-"
-        clients = service.localfe.removeprefix("tcp://")
+        clients = ", ".join(end.removeprefix("tcp://") for end in service.localfe)
         table.add_row(node.name, clients, push.publishers, push.subscribers, page)
     console.print(table)
     console.print(f"\nmembership: {'Serf' if serf else 'a fixed list'}")

@@ -49,7 +49,7 @@ async def worker(
     from homing.service.worker import Worker
 
     serve = serve_with(echo, command)
-    where = endpoint or (flags.load({"node.port_offset": port_offset}).service.localbe,)
+    where = endpoint or flags.load({"node.port_offset": port_offset}).service.localbe[:1]
     serving = Worker(where, security=credentials.mechanism())
     try:
         serving.service(service, concurrency=concurrency)(serve)

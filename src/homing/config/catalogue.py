@@ -64,7 +64,13 @@ class Setting(NamedTuple):
             return f"integer, {self._range(str)}"
         if self.bare_type is bool:
             return "true | false"
-        return "endpoint" if self.endpoint else "list of strings" if self.is_list else "string"
+        if self.endpoint:
+            return "list of endpoints" if self.is_list else "endpoint"
+        return "list of strings" if self.is_list else "string"
+
+    def endpoints(self, value: Any) -> tuple[str, ...]:
+        """Where a plug with this value listens: at several, if it is a list."""
+        return tuple(value) if self.is_list else (value,)
 
     def _range(self, show: Any) -> str:
         if self.meta.le in (ANY_COUNT, ANY_SIZE):

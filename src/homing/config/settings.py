@@ -15,6 +15,8 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 DAY = 86400.0
+# Of one socket: a network or two, and a path on this machine; each is one more descriptor, and a word of the ready line.
+MAX_ENDPOINTS = 8
 # Where nothing but the machine sets a limit: what a file's length and a float's integers hold.
 ANY_SIZE = 1 << 60
 ANY_COUNT = 1 << 53
@@ -45,6 +47,13 @@ def endpoint(reason: str) -> Meta:
     return Meta(description=reason, extra={"endpoint": True})
 
 
+def endpoints(reason: str) -> Meta:
+    """The same for one that may listen at several; homing's own commands dial the first."""
+    return Meta(
+        description=reason, extra={"endpoint": True}, min_length=1, max_length=MAX_ENDPOINTS
+    )
+
+
 def choice(reason: str) -> Meta:
     """One of a few words, or yes and no."""
     return Meta(description=reason)
@@ -59,12 +68,20 @@ class Service(Struct, frozen=True, kw_only=True):
             "the broker's name is its routing id at peers: 1 to 255 characters", r"^[ -~]{1,255}$"
         ),
     ] = "homing"
-    localfe: Annotated[str, endpoint("clients connect here")] = "tcp://127.0.0.1:5555"
-    localbe: Annotated[str, endpoint("workers connect here")] = "tcp://127.0.0.1:5556"
+    localfe: Annotated[tuple[str, ...], endpoints("clients connect here")] = (
+        "tcp://127.0.0.1:5555",
+    )
+    localbe: Annotated[tuple[str, ...], endpoints("workers connect here")] = (
+        "tcp://127.0.0.1:5556",
+    )
     cloudfe: Annotated[str, endpoint("peers' cloudbe connect here")] = "tcp://127.0.0.1:5557"
     statebe: Annotated[str, endpoint("peers hear of our capacity here")] = "tcp://127.0.0.1:5558"
-    taskfe: Annotated[str, endpoint("clients with JSON headers")] = "tcp://127.0.0.1:5560"
-    taskbe: Annotated[str, endpoint("workers with JSON headers")] = "tcp://127.0.0.1:5561"
+    taskfe: Annotated[tuple[str, ...], endpoints("clients with JSON headers")] = (
+        "tcp://127.0.0.1:5560",
+    )
+    taskbe: Annotated[tuple[str, ...], endpoints("workers with JSON headers")] = (
+        "tcp://127.0.0.1:5561",
+    )
     peers: Annotated[
         tuple[str, ...],
         text(

@@ -140,15 +140,17 @@ def _convert(setting: Setting, value: Any) -> Any:
             value = units.parse_seconds(value)
         elif setting.unit == "bytes":
             value = units.parse_bytes(value)
-        elif setting.endpoint:
-            value = units.check_endpoint(value)
         elif setting.is_list:
             value = _parts(value)
         elif setting.bare_type in (int, bool):
             return msgspec.convert(value, setting.type, strict=False)
     if isinstance(value, tuple):
         value = list(value)
-    return msgspec.convert(value, setting.type)
+    value = msgspec.convert(value, setting.type)
+    if setting.endpoint:
+        for where in setting.endpoints(value):
+            units.check_endpoint(where)
+    return value
 
 
 def _plain(setting: Setting, message: str) -> str:
@@ -167,7 +169,10 @@ def _shift_defaults(values: dict[str, Any], origins: dict[str, str], problems: l
     for name, setting in SETTINGS.items():
         if setting.endpoint and name not in values:
             try:
-                values[name] = units.shift_port(setting.default, offset)
+                moved = [
+                    units.shift_port(one, offset) for one in setting.endpoints(setting.default)
+                ]
+                values[name] = tuple(moved) if setting.is_list else moved[0]
                 origins[name] = "default + node.port_offset"
             except ValueError as error:
                 problems.append(f"{origins['node.port_offset']}: {error}")
@@ -195,12 +200,19 @@ def contradictions(config: Config) -> Iterator[str]:
     if file is not None and not config.value(file):
         yield _both(config, "security.mechanism", file, "needs")
     taken: dict[str, str] = {}
+    for name, where in listening(config):
+        address = where.removeprefix("tcp://")
+        if address in taken and not address.endswith(":0"):
+            yield _both(config, name, taken[address], "listens at the same address as")
+        taken.setdefault(address, name)
+
+
+def listening(config: Config) -> Iterator[tuple[str, str]]:
+    """Every endpoint that these settings have a node listen at, with its setting's name."""
     for name, setting in SETTINGS.items():
         if setting.endpoint:
-            address = config.value(name).removeprefix("tcp://")
-            if address in taken and not address.endswith(":0"):
-                yield _both(config, name, taken[address], "listens at the same address as")
-            taken.setdefault(address, name)
+            for where in setting.endpoints(config.value(name)):
+                yield name, where
 
 
 def _both(config: Config, one: str, other: str, relation: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from homing.endpoint import MAX_PATH
+
 # As a fraction: 200 / 10**6 is 0.0002, and 200 * 1e-6 is not.
 _SECONDS = {
     "us": (1, 10**6),
@@ -84,6 +86,10 @@ def check_endpoint(text: str) -> str:
     if found is not None and int(found["port"]) <= MAX_PORT:
         return text
     if _IPC.fullmatch(text) is not None:
+        if len(text.partition("://")[2].encode()) > MAX_PATH:
+            raise ValueError(
+                f"a socket's path has at most {MAX_PATH} bytes, the kernel takes no more: {text!r}"
+            )
         return text
     raise ValueError(f"expected host:port, tcp://host:port or ipc:///path, got {text!r}")
 

@@ -35,7 +35,7 @@ class RunningFabric:
     def __init__(self, nodes: Nodes) -> None:
         self.registry = Registry()
         self._nodes = nodes
-        self._client = Client(nodes.config.service.localfe)
+        self._client = Client(nodes.config.service.localfe[0])
         keys = nodes.config.security.api_keys
         self._publisher = Publisher(nodes.config.push.publishers, token=keys[0] if keys else "")
         for host in nodes.hosts.values():

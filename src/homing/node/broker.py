@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import SystemRandom
 
 from homing.config import Config
+from homing.config.catalogue import SETTINGS
 from homing.endpoint import parse_endpoint
 from homing.errors import ConfigError
 from homing.node.door import Door
@@ -123,9 +124,15 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
     if routers is not None and broker.pool is not None:
         broker.pool.hung = routers.kill
         routers.start(host)
-    ends = {plug: host.listen(plug, getattr(service, plug)) for plug in LISTENING}
-    broker.group = (ends["taskbe"], *service.group)
-    return ends
+    ends = {
+        plug: tuple(
+            host.listen(plug, where)
+            for where in SETTINGS[f"service.{plug}"].endpoints(getattr(service, plug))
+        )
+        for plug in LISTENING
+    }
+    broker.group = (*ends["taskbe"], *service.group)
+    return {plug: ",".join(where) for plug, where in ends.items()}
 
 
 def _add_plugs(

@@ -35,6 +35,7 @@ _HINTS = {
     errno.EACCES: "ports below 1024 and foreign directories are for root: choose another",
     errno.ENOENT: "the directory of that socket is not there: make it first",
 }
+_IN_THE_WAY = "another process listens there, or a file that is no socket has its name"
 _log = logging.getLogger("homing.node")
 
 
@@ -50,6 +51,7 @@ class Listener:
         self._socket = sock
         self._coming: dict[asyncio.Task[None], StreamLink] = {}
         self._open = False
+        self._file = _file_at(endpoint.path)
 
     def start(self) -> None:
         """Begin to accept."""
@@ -58,16 +60,17 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening; links that are there stay, connections still on their way do not."""
-        if not self._open:  # by now the path may be somebody else's
+        if not self._open:
             return
         self._open = False
         self._host.loop.remove_reader(self._socket.fileno())
+        # While it listens nobody takes its file for stale; who removed it may have given its name to another's.
+        if self._file is not None and self._file == _file_at(self.endpoint.path):
+            with contextlib.suppress(OSError):
+                os.unlink(self.endpoint.path)
         self._socket.close()
         for task in self._coming:
             task.cancel()
-        if self.endpoint.path and self.endpoint.path[0] != "\0":
-            with contextlib.suppress(OSError):
-                os.unlink(self.endpoint.path)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_A_TURN):
@@ -170,6 +173,8 @@ def _bind_unix(endpoint: Endpoint, backlog: int) -> socket.socket:
 
 def _unable(endpoint: Endpoint, error: OSError) -> Unavailable:
     hint = _HINTS.get(error.errno or 0, "")
+    if endpoint.path and error.errno == errno.EADDRINUSE:
+        hint = _IN_THE_WAY
     return Unavailable(f"cannot listen on {endpoint}: {error.strerror or error}", hint=hint)
 
 
@@ -178,8 +183,23 @@ def _remove_stale(path: str) -> None:
     with contextlib.suppress(OSError):
         if path[0] == "\0" or not stat.S_ISSOCK(os.stat(path).st_mode):
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(path)
-            except ConnectionRefusedError:
-                os.unlink(path)
+        if knock(path) == errno.ECONNREFUSED:
+            os.unlink(path)
+
+
+def knock(path: str) -> int:
+    """What the kernel says to a connection there: 0 or EAGAIN (it is busy) if somebody listens, or why not."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a node that stands still accepts nobody, and is there
+        return probe.connect_ex(path)
+
+
+def _file_at(path: str) -> tuple[int, int] | None:
+    """Which file has this name, if any."""
+    if not path or path[0] == "\0":
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -60,12 +60,12 @@ class Fabric:
     @property
     def clients(self) -> str:
         """Where a homing.Client connects to."""
-        return self._config.service.localfe
+        return self._config.service.localfe[0]
 
     @property
     def workers(self) -> str:
         """Where a homing.Worker connects to."""
-        return self._config.service.localbe
+        return self._config.service.localbe[0]
 
     @property
     def publishers(self) -> str:
