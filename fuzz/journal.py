@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from homing.journal.events import NodeStopped, RequestAccepted, decode, encode
+from homing.journal.body import decode, encode
+from homing.journal.events import NodeStopped, RequestAccepted
 from homing.journal.segment import (
     BLOCKS_AT,
     Block,

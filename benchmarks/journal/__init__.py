@@ -14,8 +14,9 @@ import pyarrow as pa
 from benchmarks.harness import Report
 from benchmarks.service.brokers import contestants, plain_path
 from benchmarks.service.drive import measure
+from homing.journal.body import decode, encode
 from homing.journal.columns import batch
-from homing.journal.events import Event, RequestAccepted, RequestAnswered, decode, encode
+from homing.journal.events import Event, RequestAccepted, RequestAnswered
 from homing.journal.reader import read, segments
 from homing.journal.sealing import seal_all
 from homing.journal.writer import Durability, open_journal

@@ -94,7 +94,7 @@ class Port(Protocol):
         ...
 
     def journal(self, event: object) -> int:
-        """Append one of homing.journal's events, or a Batch; its number comes back in `journaled`.
+        """Append one of homing.journal's events; its number (of a RequestRun: its last event's) comes back in `journaled`.
 
         Raises DiskFull while nothing can be written: the role refuses the work instead.
         """

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.journal import events
+from homing.journal.body import decode, encode
 
 _FIELD: dict[type, st.SearchStrategy[Any]] = {
     bytes: st.binary(max_size=40),
@@ -30,7 +31,7 @@ batches = st.lists(st.one_of([any_event(kind) for kind in events.KINDS.values()]
 
 @given(batches)
 def test_what_is_encoded_comes_back(batch: list[events.Event]) -> None:
-    assert events.decode(events.encode(batch)) == batch
+    assert decode(encode(batch)) == batch
 
 
 def test_every_event_has_a_number_of_its_own() -> None:
@@ -59,17 +60,17 @@ def test_the_numbers_on_disk_never_change() -> None:
         ),
     ]
     body = bytes([0x90 + len(first)]) + b"".join(raw for raw, _ in first)
-    assert events.decode(body) == [event for _, event in first]
+    assert decode(body) == [event for _, event in first]
 
 
 def test_fields_added_later_are_skipped_and_missing_ones_take_their_default() -> None:
     body = msgspec.msgpack.encode([[2, 1.0, b"bye", "a field of 2031"], [2, 1.0]])
-    assert events.decode(body) == [events.NodeStopped(1.0, b"bye"), events.NodeStopped(1.0)]
+    assert decode(body) == [events.NodeStopped(1.0, b"bye"), events.NodeStopped(1.0)]
 
 
 def test_a_kind_from_the_future_is_kept_beside_those_we_know() -> None:
     body = msgspec.msgpack.encode([[99, 1.0, b"x", 5], [2, 2.0], [10, 3.0, b"echo", b"c", 64]])
-    assert events.decode(body) == [
+    assert decode(body) == [
         events.Unknown(99, 1.0, [b"x", 5]),
         events.NodeStopped(2.0),
         events.RequestAccepted(3.0, b"echo", b"c", 64),
@@ -94,10 +95,10 @@ def test_a_kind_from_the_future_is_kept_beside_those_we_know() -> None:
 )
 def test_what_is_not_events_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match="not a "):
-        events.decode(body)
+        decode(body)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_decode_or_are_refused(body: bytes) -> None:
     with suppress(ValueError):
-        assert isinstance(events.decode(body), list)
+        assert isinstance(decode(body), list)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homing.errors import DiskFull
-from homing.journal.events import Delivered, Event, PublicationAccepted, decode
+from homing.journal.body import decode
+from homing.journal.events import Delivered, Event, PublicationAccepted
 from homing.journal.log import Limits, Log, segment_name, segment_names
 from homing.journal.segment import BLOCKS_AT, Block, Damage, read_header, scan
 from homing.testing.disk import Disk

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.journal import segment as segments
-from homing.journal.events import NodeStopped, encode
+from homing.journal.body import encode
+from homing.journal.events import NodeStopped
 from homing.journal.segment import (
     BLOCK_BYTES,
     BLOCK_HEADER_BYTES,
     BLOCKS_AT,
+    FORMAT,
     MARKER,
     Block,
     Damage,
@@ -152,8 +154,8 @@ def test_a_short_header_is_an_error_or_the_header(size: int) -> None:
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
-    newer = Header(b"n", 1, 0, SALT, format=2)
-    with pytest.raises(ValueError, match="format 2, written by a newer homing"):
+    newer = Header(b"n", 1, 0, SALT, format=FORMAT + 1)
+    with pytest.raises(ValueError, match=f"format {FORMAT + 1}, written by a newer homing"):
         read_header(write_header(newer))
 
 

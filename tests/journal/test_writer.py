@@ -18,8 +18,9 @@ import pytest
 from homing.clock import SystemClock
 from homing.errors import DiskFull, JournalError
 from homing.journal import writer
+from homing.journal.body import decode, expand
 from homing.journal.disk import Directory, OpenFile
-from homing.journal.events import Batch, Delivered, Event, Gap, PublicationAccepted, decode
+from homing.journal.events import Delivered, Event, Gap, PublicationAccepted, RequestRun
 from homing.journal.log import Log, segment_names
 from homing.journal.segment import Block, read_header, scan
 from homing.journal.writer import Durability, Journal, open_journal
@@ -199,29 +200,29 @@ def test_what_does_not_fit_the_backlog_is_counted_as_a_gap(
     assert (gap.lost, gap.since) == (20, 11.0)
 
 
-def batch_of(size: int, firsts: list[int]) -> Batch:
-    def make(first: int) -> list[Event]:
-        firsts.append(first)
-        return [Delivered(float(first + at), b"i", b"c") for at in range(size)]
+def run_of(size: int) -> RequestRun:
+    """So many requests, and twice as many events."""
+    times = [float(at) for at in range(size)]
+    parties = [(b"echo", b"client", b"", b"worker", b"")]
+    who, sizes = [0] * size, [64] * size
+    return RequestRun(0.0, 0, 2 * size, parties, who, times, times, times, sizes, sizes, {})
 
-    return Batch(make)
 
-
-def test_a_batch_is_told_its_first_number_and_lies_in_one_piece(
-    faulty: Journal, loop: Loop
-) -> None:
-    firsts: list[int] = []
+def test_a_run_has_the_numbers_of_its_events(faulty: Journal, loop: Loop) -> None:
+    run, later = run_of(3), run_of(1)
     assert faulty.append(Delivered(1.0, b"i", b"c")) == 1
-    assert faulty.append(batch_of(3, firsts)) == 4
-    assert faulty.append(batch_of(0, firsts)) == 4
-    assert faulty.append(Delivered(5.0, b"i", b"c")) == 5
-    loop.run_until(lambda: faulty.durable == 5)
+    assert faulty.append(run) == 7
+    assert faulty.append(later) == 9
+    assert faulty.append(Delivered(5.0, b"i", b"c")) == 10
+    loop.run_until(lambda: faulty.durable == 10)
+    assert faulty.backlog == 0
     faulty.close()
     directory = faulty._log.disk
     assert isinstance(directory, Directory)
     found = on_disk(directory.path)
-    assert found == [(n, Delivered(float(n), b"i", b"c")) for n in range(1, 6)]
-    assert firsts == [2, 5]
+    assert [number for number, _ in found] == list(range(1, 11))
+    assert [event for _, event in found][1:9] == [*expand(run), *expand(later)]
+    assert (run.first, later.first) == (2, 8)
 
 
 def get_into_trouble(faulty: Journal, loop: Loop) -> None:
@@ -231,44 +232,44 @@ def get_into_trouble(faulty: Journal, loop: Loop) -> None:
     loop.run_until(lambda: bool(faulty.trouble))
 
 
-def test_a_batch_waits_for_a_disk_in_trouble_and_says_so(faulty: Journal, loop: Loop) -> None:
+def test_a_run_waits_for_a_disk_in_trouble_and_says_so(faulty: Journal, loop: Loop) -> None:
     get_into_trouble(faulty, loop)
     with pytest.raises(DiskFull):
-        faulty.append(batch_of(3, []))
+        faulty.append(run_of(3))
     FaultyFile.failure = None
-    loop.run_until(lambda: faulty.durable == 4)
+    loop.run_until(lambda: faulty.durable == 7)
     faulty.close()
 
 
-def test_a_batch_that_does_not_fit_the_backlog_is_a_gap(
+def test_a_run_that_does_not_fit_the_backlog_is_a_gap(
     faulty: Journal, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "BACKLOG_EVENTS", 10)
     get_into_trouble(faulty, loop)
     with pytest.raises(DiskFull, match="behind"):
-        faulty.append(batch_of(11, []))
-    assert faulty.lost == 11
+        faulty.append(run_of(6))
+    assert faulty.lost == 12
     FaultyFile.failure = None
     loop.run_until(lambda: faulty.durable == 1)
-    firsts: list[int] = []
-    assert faulty.append(batch_of(2, firsts)) == 4
-    assert firsts == [3]
+    run = run_of(2)
+    assert faulty.append(run) == 6
+    assert run.first == 3
     faulty.close()
     directory = faulty._log.disk
     assert isinstance(directory, Directory)
     gap = on_disk(directory.path)[1][1]
     assert isinstance(gap, Gap)
-    assert (gap.lost, gap.since) == (11, 2.0)
+    assert (gap.lost, gap.since) == (12, 0.0)
 
 
-def test_a_batch_can_press(faulty: Journal) -> None:
+def test_a_run_can_press(faulty: Journal) -> None:
     pressed: list[bool] = []
     faulty._on_pressure = pressed.append
     faulty._pressed_at = 10
     FaultyFile.failure = OSError(errno.EIO, "Input/output error")
-    faulty.append(batch_of(9, []))
+    faulty.append(run_of(4))
     assert not pressed
-    faulty.append(batch_of(10, []))
+    faulty.append(run_of(5))
     assert pressed == [True]
     FaultyFile.failure = None
     faulty.close()
@@ -281,7 +282,7 @@ def test_relief_that_comes_late_does_not_undo_a_newer_pressure(faulty: Journal, 
     faulty._pressed_at = 10
     get_into_trouble(faulty, loop)
     with pytest.raises(DiskFull):
-        faulty.append(batch_of(20, []))
+        faulty.append(run_of(10))
     faulty._relieve()
     assert pressed == [True]
     faulty._pressed_at = 100

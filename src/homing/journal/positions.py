@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from homing.errors import CorruptSegment, JournalError
-from homing.journal.events import decode
+from homing.journal.body import decode
 from homing.journal.log import first_of, segment_name, segment_names
 from homing.journal.reader import (
     OnDamage,

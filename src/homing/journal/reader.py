@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from homing.errors import CorruptSegment, JournalError
-from homing.journal.events import Event, NodeStarted, Unknown, decode
+from homing.journal.body import decode
+from homing.journal.events import Event, NodeStarted, Unknown
 from homing.journal.log import segment_names
 from homing.journal.segment import BLOCKS_AT, Block, Damage, Header, read_header, scan
 

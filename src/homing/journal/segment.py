@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Buffer: TypeAlias = bytes | mmap
     Take: TypeAlias = Callable[[int, int], bytes]  # from byte `at` so many, or what there is
 
-FORMAT = 1
+FORMAT = 2
 MAGIC = b"HOMINGJ\x01"
 MARKER = b"\xf0HJB"
 SECOND_HEADER_AT = 4096

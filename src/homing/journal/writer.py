@@ -28,11 +28,11 @@ from typing import Any, Final, Literal
 
 from homing.clock import Clock, SystemClock
 from homing.errors import DiskFull, JournalError
+from homing.journal.body import width
 from homing.journal.disk import Directory
 from homing.journal.events import (
     PROMISES,
     Acknowledged,
-    Batch,
     Delivered,
     DeliveryQueued,
     Dropped,
@@ -42,6 +42,7 @@ from homing.journal.events import (
     PublicationMatched,
     PublicationTaken,
     Redelivered,
+    RequestRun,
     SubscriptionSet,
 )
 from homing.journal.log import DEFAULT_LIMITS, Limits, Log, Recovery
@@ -113,6 +114,7 @@ class Journal:
         self._clock = clock or SystemClock()
         self._lost_since = 0.0
         self._pending: list[Event] = []
+        self._taken = log.number  # the last one in a group; written by the thread only
         self._bulk_in = 0  # written by the loop only
         self._bulk_out = 0  # written by the thread only
         self._owed = False
@@ -132,40 +134,43 @@ class Journal:
     @property
     def backlog(self) -> int:
         """Events appended and not yet taken by the disk."""
-        return len(self._pending) + len(self._in_hand)
+        return self.number - self._log.number
 
-    def append(self, event: Event | Batch) -> int:
-        """Take one event; its number, or 0 if it was left out (never one of PROMISES).
+    @property
+    def _behind(self) -> int:
+        """Events that no group has yet."""
+        return self.number - self._taken
+
+    def append(self, event: Event) -> int:
+        """Take one event; its number (of a run: the last), or 0 if it was left out (never one of PROMISES).
 
         Raises DiskFull for one of PROMISES while the disk takes nothing.
         """
-        if isinstance(event, Batch):
-            return self._extend(event)
-        pending = self._pending
-        if (self.trouble or self.lost or len(pending) >= self._pressed_at) and not self._admit(
-            event
-        ):
+        if event.__class__ is RequestRun:
+            return self._append_run(event)
+        behind = self.number - self._taken
+        if (self.trouble or self.lost or behind >= self._pressed_at) and not self._admit(event):
             return 0
         if event.__class__ in _BULK and not self._admit_bulk(event):
             return 0
-        pending.append(event)
+        self._pending.append(event)
         self.number = number = self.number + 1
         if not self._rung:
             self._ring()
         return number
 
-    def _extend(self, batch: Batch) -> int:
-        """Take many at once; the number of the last."""
+    def _append_run(self, run: RequestRun) -> int:
+        """Take what is done, whatever the disk says: it waits for it while there is room."""
         if self.lost and not self.trouble:
             self._tell_of_gap()
-        events = batch.make(self.number + 1)
-        if len(self._pending) + len(events) > BACKLOG_EVENTS:
+        if self._behind + run.count > BACKLOG_EVENTS:
             if self.lost == 0:
-                self._lost_since = events[0].at
-            self.lost += len(events)
+                self._lost_since = run.at
+            self.lost += run.count
             raise DiskFull(f"the disk is {BACKLOG_EVENTS} events behind")
-        self._pending += events
-        self.number += len(events)
+        run.first = self.number + 1
+        self._pending.append(run)
+        self.number += run.count
         self._press()
         if not self._rung:
             self._ring()
@@ -196,7 +201,7 @@ class Journal:
         """The rare ways in: the disk is behind or in trouble, or was and is not any more."""
         if self.trouble and type(event) in PROMISES:
             return self._refuse(event, self.trouble)
-        if len(self._pending) >= BACKLOG_EVENTS:
+        if self._behind >= BACKLOG_EVENTS:
             return self._refuse(event, f"the disk is {BACKLOG_EVENTS} events behind")
         if self.lost and not self.trouble:
             self._tell_of_gap()
@@ -204,13 +209,13 @@ class Journal:
         return True
 
     def _press(self) -> None:
-        if not self._pressed and len(self._pending) >= self._pressed_at and self._on_pressure:
+        if not self._pressed and self._behind >= self._pressed_at and self._on_pressure:
             self._pressed = True
             self._on_pressure(True)
 
     def _relieve(self) -> None:
         """On the loop, as `_press` is: told by the thread, it could undo a pressure that is newer."""
-        if self._pressed and len(self._pending) < self._pressed_at // 2 and self._on_pressure:
+        if self._pressed and self._behind < self._pressed_at // 2 and self._on_pressure:
             self._pressed = False
             self._on_pressure(False)
 
@@ -290,6 +295,7 @@ class Journal:
         # The loop appends meanwhile: each of these steps is one the interpreter does not divide.
         group = self._in_hand = self._pending[:size]
         del self._pending[:size]
+        self._taken += width(group)
         if not self._write(group):
             return False
         self._in_hand = []
@@ -298,7 +304,7 @@ class Journal:
             self._bulk_out += sum(
                 _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
             )
-        if self._pressed and len(self._pending) < self._pressed_at // 2:
+        if self._pressed and self._behind < self._pressed_at // 2:
             self._notify(self._relieve)
         if self._pending:
             self._bell.set()

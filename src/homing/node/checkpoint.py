@@ -17,7 +17,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Protocol
 
-from homing.journal.events import Event, Unknown, decode, encode
+from homing.journal.body import decode, encode
+from homing.journal.events import Event, Unknown
 from homing.journal.writer import Journal
 from homing.node.host import Host
 

@@ -16,7 +16,8 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from homing.errors import CorruptSegment, PipelineError
-from homing.journal.events import Event, Unknown, decode
+from homing.journal.body import decode
+from homing.journal.events import Event, Unknown
 from homing.journal.positions import Offset, Range
 from homing.journal.reader import OnDamage
 from homing.journal.segment import BLOCKS_AT, Damage, Header, read_header, scan

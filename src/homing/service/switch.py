@@ -472,7 +472,7 @@ class Broker:
         """Refuse what is left and send the workers away."""
         self._stopped = True
         self.core.shut(now)
-        self.record.gather(self.core.deadlines.fresh)
+        self.core.tick(now)
         for worker in list(self.core.roster):
             self.dismiss(worker, b"shutting-down", now)
         self.record.stopped(now)

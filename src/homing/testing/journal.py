@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from homing.errors import DiskFull
-from homing.journal.events import PROMISES, Batch, Event, decode, encode
+from homing.journal.body import decode, encode, expand
+from homing.journal.events import PROMISES, Event, RequestRun
 
 if TYPE_CHECKING:
     from homing.testing.host import SimHost
@@ -42,7 +43,10 @@ class SimJournal:
         On a full disk, work taken on is refused and what merely tells is left out (number 0),
         as the real journal does.
         """
-        events = event.make(self._last + 1) if isinstance(event, Batch) else [event]
+        events: list[object] = [event]
+        if isinstance(event, RequestRun):
+            event.first = self._last + 1
+            events = [*expand(event)]
         try:
             self._file.write(b"".join([record(each) for each in events]))
         except DiskFull:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from homing.errors import DiskFull
-from homing.journal.events import Batch
+from homing.journal.body import expand
+from homing.journal.events import RequestRun
 from homing.ports import Link
 from homing.wire.frames import unpack
 
@@ -89,8 +90,9 @@ class RecordingPort:
         """Keep the event; numbers count from 1. The test calls `journaled` itself."""
         if self.full:
             raise DiskFull("the test says so")
-        if isinstance(event, Batch):
-            self.events += event.make(len(self.events) + 1)
+        if isinstance(event, RequestRun):
+            event.first = len(self.events) + 1
+            self.events += expand(event)
         else:
             self.events.append(event)
         return len(self.events)
