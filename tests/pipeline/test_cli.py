@@ -98,6 +98,7 @@ def test_jobs_from_the_command_line(
         (["match", "--shards", "0"], 64, 'Invalid value "0" for --shards'),
         (["report", "--out", "no/where.html"], 66, "there is no such directory: no"),
         (["report", "--out", "empty"], 74, "a file is meant, this is a directory: empty"),
+        (["plan", "--epoch", "0"], 64, 'Invalid value "0" for --epoch'),
         (["plan", "--out", "empty"], 74, "a file is meant, this is a directory: empty"),
         (["ingest", "--journal", "empty", "--endpoint", "host:1"], 64, "--journal or --endpoint"),
         (["ledger", "--conf", "spark.ui.enabled"], 64, "--conf is key=value"),

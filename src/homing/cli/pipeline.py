@@ -253,7 +253,8 @@ def plan(
     ] = None,
     out: Annotated[Path, Parameter(help="the plan to write")] = Path("plan.json"),
     epoch: Annotated[
-        int | None, Parameter(help="the plan's number; matchers take the highest")
+        int | None,
+        Parameter(help="the plan's number; matchers take the highest", validator=Number(gte=1)),
     ] = None,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
