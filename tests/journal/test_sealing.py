@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import threading
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,6 +47,38 @@ def test_sealed_segments_become_parquet(journal: Path) -> None:
     assert table.column("size").to_pylist()[::2] == list(range(table.num_rows // 2))
     codec = pq.ParquetFile(finished[0]).metadata.row_group(0).column(0).compression
     assert codec == "ZSTD"
+
+
+def test_two_at_once_do_not_write_the_same_copy(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, flock = threading.Event(), fcntl.flock
+
+    def told(file: IO[bytes], how: int) -> None:
+        asked.set()
+        flock(file, how)
+
+    first = seal_all(journal)
+    made = [next(first)]
+    monkeypatch.setattr("homing.journal.sealing.fcntl.flock", told)
+    others: list[Path] = []
+    second = threading.Thread(target=lambda: others.extend(seal_all(journal)))
+    second.start()
+    assert asked.wait(60)  # it waits, or is about to
+    made += first
+    second.join()
+    assert others == []
+    assert made == sorted(journal.glob("*.parquet"))
+
+
+def test_what_a_killed_process_left_goes(journal: Path) -> None:
+    half = journal / "00000000000000000001.partial"
+    half.write_bytes(b"PAR1")
+    gone = journal / "00000000000000000000.partial"  # of a segment that retention took
+    gone.write_bytes(b"PAR1")
+    assert len(list(seal_all(journal))) == len(segments(journal)) - 1
+    assert not half.exists()
+    assert not gone.exists()
 
 
 def test_row_groups_are_cut(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:

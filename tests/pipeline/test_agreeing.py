@@ -92,4 +92,21 @@ def test_one_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
     ):
         pass
     with alone(tables):  # whoever comes later
-        assert (tmp_path / "tables" / LOCK).exists()
+        assert (tmp_path / "tables" / LOCK.format("ingest")).exists()
+
+
+def test_one_compaction_at_a_time(
+    spark: SparkSession, tmp_path: Path, write_journal: WriteJournal
+) -> None:
+    """One that began earlier and ends later would count for rows that the other's note has too."""
+    journal, tables = str(tmp_path / "journal"), Tables(spark, str(tmp_path / "tables"))
+    write_journal(tmp_path / "journal/broker", STORY)
+    run_through(lambda: ingest.start(tables, journal))
+    with (
+        alone(tables),
+        alone(tables, "compact"),
+        pytest.raises(PipelineError, match="another compact"),
+    ):
+        compact.run(tables)
+    compact.run(tables)
+    assert tables.generation() is not None

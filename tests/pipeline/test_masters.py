@@ -47,8 +47,29 @@ def test_what_names_no_place_is_told(place: str) -> None:
         check(place)
 
 
+@pytest.mark.parametrize(
+    "master", ["bogus", "", "local[0]", "local[x]", "local[2", "YARN", "mesos://h:1"]
+)
+def test_what_spark_does_not_know_is_told_before_a_jvm_starts(
+    monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
+    monkeypatch.delattr(jvm, "launch")
+    with pytest.raises(PipelineError, match="no Spark master is called"):
+        connect(master)
+
+
 def test_others_are_sparks_own_business(monkeypatch: pytest.MonkeyPatch) -> None:
-    for master in ("local[2]", "yarn", "k8s://https://host:443", "bogus"):
+    for master in (
+        *(
+            "local",
+            "local[2]",
+            "local[*]",
+            "local[2, 3]",
+            "local[*,1]",
+            "local-cluster[2, 1, 1024]",
+        ),
+        *("yarn", "k8s://https://host:443"),
+    ):
         check(master)
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)

@@ -355,5 +355,8 @@ def _replay(tables: Tables, database: duckdb.DuckDBPyConnection) -> None:
     owed = database.sql("""
         select m.id, list_sort(list(distinct client || connector)) from matches m
         where m.id in (select id from publications) and not exists (select 1 from deliveries d
-          where d.id = m.id and d.client = m.client and d.step <> 'dropped') group by m.id""")
+          where d.id = m.id and d.client = m.client and (d.step in ('delivered', 'redelivered', 'acknowledged')
+          or d.step = 'deliveryqueued' and not exists (select 1 from deliveries l where l.id = d.id
+            and l.client = d.client and l.node = d.node and l.step = 'dropped' and l.number > d.number)))
+        group by m.id""")
     assert {row.id: row.places for row in found.collect()} == dict(owed.fetchall())

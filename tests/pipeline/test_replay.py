@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from homing import sync
 from homing.config import load
-from homing.journal.events import Delivered, Dropped, Event
+from homing.journal.events import Delivered, DeliveryQueued, Dropped, Event
 from homing.pipeline import ingest, replay
 from homing.pipeline.handing import Handing
 from homing.pipeline.tables import Tables
@@ -42,6 +42,25 @@ def test_who_is_owed_what(frame: ToFrame) -> None:
     ]
     again = replay.owed(span, matches(events), deliveries(events), again=True).collect()
     assert [len(row.places) for row in again] == [2, 1]
+
+
+def test_what_was_queued_and_dropped_is_owed(frame: ToFrame) -> None:
+    """A durable client that fell behind, or stayed away for too long, missed it."""
+    from homing.pipeline.publications import deliveries, matches, publications
+
+    here = [
+        *(DeliveryQueued(8.0, key(number), ALICE, b"{}", b"") for number in range(1, 5)),
+        Dropped(9.0, key(2), ALICE, b"queue-full"),
+        Dropped(9.0, key(3), ALICE, b"queue-full"),
+        DeliveryQueued(10.0, key(3), ALICE, b"{}", b""),  # by an earlier replay
+        Dropped(9.0, key(4), ALICE, b"moved"),
+    ]
+    there = [DeliveryQueued(8.5, key(4), ALICE, b"{}", b"")]
+    events = frame(*(event for number in range(1, 5) for event in published(number, 5.0, ALICE)))
+    told = frame(*here, node=b"connect1").unionByName(frame(*there, node=b"connect2"))
+    span = replay.within(publications(events), replay.Asked())
+    found = replay.owed(span, matches(events), deliveries(told)).collect()
+    assert [row.id for row in found] == [key(2).hex()]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ Examples:
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -252,7 +253,8 @@ def plan(
     ] = None,
     out: Annotated[Path, Parameter(help="the plan to write")] = Path("plan.json"),
     epoch: Annotated[
-        int | None, Parameter(help="the plan's number; matchers take the highest")
+        int | None,
+        Parameter(help="the plan's number; matchers take the highest", validator=Number(gte=1)),
     ] = None,
     where: Where = HERE,
     flags: ConfigFlags = NO_FLAGS,
@@ -381,6 +383,10 @@ def _check_place(out: Path) -> None:
     """Before minutes of work: whether a file can lie there."""
     if not out.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(out.parent))
+    if out.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a file is meant, this is a directory", str(out))
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "it cannot be written here", str(out))
 
 
 def _note(tables: Tables, job: str, result: str, *, well: bool = True) -> None:

@@ -108,6 +108,8 @@ class Where:
 
     def source(self, config: Config, journal: Path | None, endpoint: str | None) -> dict[str, str]:
         """The options of the source that the flags mean; mistakes are told before Spark starts."""
+        if endpoint is not None and journal is not None:
+            raise misused("journals are in a directory or at servers: --journal or --endpoint")
         if endpoint is not None:
             return {"endpoint": endpoint, "token": config.journal.token}
         root = journal or Path(config.node.data)

@@ -2,19 +2,22 @@
 
 A copy for Spark and anyone else who reads columns; the segment stays the record until
 retention takes both. Written whole under another name, synced, then renamed, so that a file
-called `.parquet` is always complete. Nodes run `python -m homing.journal.sealing DIRECTORY` now
+called `.parquet` is always complete. One process at a time makes those of a journal: a node that was killed may
+have left a child at work, which its next life's would meet in the same file. Nodes run `python -m homing.journal.sealing DIRECTORY` now
 and then (homing.node.sealer), people `homing journal seal`: never the node's own process, as it
 would cost the event loop a core's worth of interpreter time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,6 +38,8 @@ _OPTIONS = {"write_page_index": True, "write_page_checksum": True}
 _FOOTER_MARK = b"homing footer crc32 "
 _TAIL = 8  # the footer's length, and Parquet's own mark
 _COPY = re.compile(r"[0-9]{20}\.parquet")
+_HALF = re.compile(r"[0-9]{20}\.partial")
+LOCK = "sealing.lock"
 _log = logging.getLogger(__name__)
 
 
@@ -100,12 +105,23 @@ def _footer(file: BinaryIO) -> tuple[int, bytes]:
 
 
 def seal_all(directory: Path, on_damage: OnDamage = strict) -> Iterator[Path]:
-    """Seal what can be, oldest first; then let go of copies whose segment is gone."""
-    for segment in unsealed(directory, on_damage):
-        yield seal(segment, on_damage)
-    for path in directory.glob("*.parquet"):
-        if _COPY.fullmatch(path.name) and not path.with_suffix(".hj").exists():
-            path.unlink(missing_ok=True)
+    """Seal what can be, oldest first; then let go of copies whose segment is gone. Waits for who is at it."""
+    with _alone(directory):
+        for path in directory.glob("*.partial"):
+            if _HALF.fullmatch(path.name):  # who was killed over it will not come back to it
+                path.unlink(missing_ok=True)
+        for segment in unsealed(directory, on_damage):
+            yield seal(segment, on_damage)
+        for path in directory.glob("*.parquet"):
+            if _COPY.fullmatch(path.name) and not path.with_suffix(".hj").exists():
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    with (directory / LOCK).open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def check_copies(directory: Path, on_damage: OnDamage = strict) -> None:

@@ -1,4 +1,4 @@
-"""Before `ingest` begins: tables and checkpoint tell of the same batches, and nobody else writes them.
+"""Before `ingest` begins, and `compact`: tables and checkpoint tell of the same batches, and nobody else does the same job.
 
 Batches are known by their numbers. A checkpoint that was removed begins again with batch 0, which tables that
 stayed have already: its events, and with them all that came meanwhile, would be passed over. Tables that were removed
@@ -19,7 +19,7 @@ from homing.errors import PipelineError
 from homing.pipeline.inventory import missing
 from homing.pipeline.tables import Tables
 
-LOCK = "_ingest.lock"
+LOCK = "_{}.lock"  # of a job
 
 
 def check(tables: Tables) -> None:
@@ -63,19 +63,19 @@ def _apart(tables: Tables, there: str) -> PipelineError:
 
 
 @contextmanager
-def alone(tables: Tables) -> Iterator[None]:
-    """Nobody else ingests into these tables meanwhile, who asks for that too; PipelineError if somebody does."""
+def alone(tables: Tables, job: str = "ingest") -> Iterator[None]:
+    """Nobody else does this job with these tables meanwhile, who asks for that too; PipelineError if somebody does."""
     if tables.local is None:
         yield
         return
     tables.local.mkdir(parents=True, exist_ok=True)
-    path = tables.local / LOCK
+    path = tables.local / LOCK.format(job)
     with path.open("ab", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PipelineError(
-                f"another ingest writes the tables at {tables.root}",
+                f"another {job} writes the tables at {tables.root}",
                 hint="wait for it, or give this one a directory of its own",
             ) from None
         _try_disk(file, path)

@@ -9,7 +9,7 @@ order of time, so that a query for an hour skips the rest by the files' own mini
 A run that is as large as a file should be stays as it is in later generations; smaller ones are written together with
 what is new. Retention leaves out runs that are too old, and writes anew those it cuts. What a generation replaced
 stays until the next one, for queries that are under way. A driver killed anywhere leaves the tables as they were or
-as they are to be.
+as they are to be. One compaction at a time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from homing.errors import PipelineError
 from homing.pipeline import intervals
+from homing.pipeline.agreeing import alone
 from homing.pipeline.pieces import STATE
 from homing.pipeline.removing import Removal, files_of
 from homing.pipeline.tables import (
@@ -82,12 +83,17 @@ def in_order(frame: DataFrame, table: str, files: int) -> DataFrame:
 
 def run(tables: Tables, cutoff: datetime | None = None) -> list[Statistics]:
     """Make the next generation, remove what the last but one left; what the tables hold now."""
-    markers = tables.markers()
-    if not markers:
+    if not tables.markers():
         raise PipelineError(
             "there is nothing to compact", hint="run `homing pipeline ingest` first"
         )
-    files = files_of(tables)
+    # Two at once would write one generation, and the first one's note could count for the other's rows.
+    with alone(tables, "compact"):
+        return _run(tables, cutoff)
+
+
+def _run(tables: Tables, cutoff: datetime | None) -> list[Statistics]:
+    files, markers = files_of(tables), tables.markers()
     before = tables.generation() or Generation(0, -1, ())
     generation = Generation(before.number + 1, markers[-1].batch, ())
     for name in TIMES:

@@ -1,15 +1,18 @@
 """Small Parquet files beside Spark: what it would take a job to read or write.
 
-Only below a root that is a directory of this machine (homing.pipeline.tables.Tables.local).
+Each has its checksums beside it as Hadoop's local file system keeps them, so that Spark, which looks at no checksum in a
+Parquet file, says of a damaged one that it is, as it does of those it wrote itself. Only below a root that is a directory of this machine (homing.pipeline.tables.Tables.local).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,33 +24,62 @@ from homing.errors import PipelineError
 from homing.journal.columns import parquet_options
 
 LISTED = "_files"  # Spark passes over such names
+# Hadoop's form: a mark, bytes for each checksum, and the checksums. Its own 512 bytes are many calls from Python.
+_MARK, _EACH = b"crc\0", 4096
 
 
 def save(rows: pa.Table, path: Path) -> None:
     """A file that is whole once it has its name; texts are texts in it, coded here or not."""
-    with _named_when_whole(path) as partial:
-        pq.write_table(rows, partial, store_schema=False, **parquet_options(rows.schema))
+    with _named_when_whole(path) as unnamed:
+        pq.write_table(rows, unnamed, store_schema=False, **parquet_options(rows.schema))
 
 
 def duplicate(file: Path, path: Path) -> None:
     """The same for a file that there is already."""
-    with _named_when_whole(path) as partial:
-        shutil.copyfile(file, partial)
+    with _named_when_whole(path) as unnamed:
+        shutil.copyfile(file, unnamed)
 
 
 @contextmanager
 def _named_when_whole(path: Path) -> Iterator[Path]:
     """PipelineError if the disk does not take it: an error of a task is told by its last words, which should name the file."""
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")  # Spark passes over such names
+    unnamed = path.with_name(f".{path.name}.{uuid4().hex}")  # Spark passes over such names
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        partial.rename(path)
+        yield unnamed
+        _beside(path).write_bytes(_MARK + struct.pack(">I", _EACH) + _sums(unnamed, _EACH))
+        unnamed.rename(path)
     except OSError as error:
         with suppress(OSError):
-            partial.unlink(missing_ok=True)  # on a disk that is full half a file is in the way
+            _beside(path).unlink(missing_ok=True)
+            unnamed.unlink(missing_ok=True)  # on a disk that is full half a file is in the way
         why = os.strerror(error.errno) if error.errno else str(error)
         raise PipelineError(f"{path} cannot be written: {why}") from error
+
+
+def _beside(path: Path) -> Path:
+    """Where a file's checksums are."""
+    return path.with_name(f".{path.name}.crc")
+
+
+def _sums(path: Path, each: int) -> bytes:
+    with path.open("rb") as file:
+        parts = iter(partial(file.read, each), b"")
+        return b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts)
+
+
+def _check(path: Path) -> None:
+    """PipelineError if a file is not what was written; nobody knows of one without checksums, as earlier versions left them."""
+    try:
+        told = _beside(path).read_bytes()
+    except FileNotFoundError:
+        return
+    head = len(_MARK) + 4
+    each = int.from_bytes(told[len(_MARK) : head], "big")
+    if not (told.startswith(_MARK) and each) or told[head:] != _sums(path, each):
+        raise PipelineError(
+            f"{path} is damaged", hint="put back what was there, or ingest into another directory"
+        )
 
 
 def read(directories: Iterable[Path], schema: pa.Schema) -> pa.Table:
@@ -57,6 +89,7 @@ def read(directories: Iterable[Path], schema: pa.Schema) -> pa.Table:
 
 
 def _read(path: Path) -> pa.Table:
+    _check(path)
     with pq.ParquetFile(path) as file:  # as a dataset `batch=7` would be a column of it
         return file.read()
 

@@ -7,6 +7,7 @@ known at once.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -18,12 +19,19 @@ STANDALONE, CONNECT = "spark://", "sc://"
 CONNECT_PORT = 15002  # where a server listens that was told nothing else
 # For a connection to a machine far away; whoever refuses does so at once.
 SECONDS = 5.0
+# What Spark takes without a place to look at; of anything else it tells in a stack trace, after a JVM has started.
+_OTHERS = re.compile(
+    r"local(\[(\*|0*[1-9]\d*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|k8s://.+"
+)
+FORMS = "local[2], local[*], spark://host:port, yarn, k8s://host:port or sc://host"
 HINT = "is it running there? --master 'local[*]' runs the job on this machine"
 
 
 def check(place: str) -> None:
-    """NoSpark if this is a cluster that takes no connection, PipelineError if it is no name of one; other masters may pass."""
+    """NoSpark if this is a cluster that takes no connection, PipelineError if it is no name of one; others that Spark knows may pass."""
     if not place.startswith((STANDALONE, CONNECT)):
+        if not _OTHERS.fullmatch(place):
+            raise PipelineError(f"no Spark master is called {place!r}", hint=f"there are {FORMS}")
         return
     why = {}
     for host, port in _places(place):

@@ -30,7 +30,9 @@ from homing.pipeline.tables import Tables
 
 # Rows handed over in one go where no rate is given.
 PORTION = 1000
-REACHED = ("delivered", "redelivered", "acknowledged", "deliveryqueued")
+REACHED = ("delivered", "redelivered", "acknowledged")
+# A durable session is owed what was queued for it, unless that was dropped since.
+QUEUED, DROPPED = "deliveryqueued", "dropped"
 _PAIR = "client string, connector string, fields string"
 
 
@@ -66,11 +68,21 @@ def owed(
 ) -> DataFrame:
     """Publications with the places of those they have not reached, in their order."""
     if not again:
-        got = deliveries.where(F.col("step").isin(*REACHED)).select("id", "client").distinct()
-        pairs = pairs.join(got, ["id", "client"], "left_anti")
+        pairs = pairs.join(_got(deliveries), ["id", "client"], "left_anti")
     places = F.sort_array(F.collect_set(F.concat("client", "connector"))).alias("places")
     lists = pairs.groupBy("id").agg(places)
     return publications.join(lists, "id").orderBy("accepted_at", "node", "number")
+
+
+def _got(deliveries: DataFrame) -> DataFrame:
+    """Who has what, or has it in a queue: of a connector that did both, what it did last counts."""
+    in_queue = F.when(F.col("step").isin(QUEUED, DROPPED), F.col("number"))
+    found = deliveries.groupBy("id", "client", "node").agg(
+        F.bool_or(F.col("step").isin(*REACHED)).alias("reached"),
+        F.max_by("step", in_queue).alias("last"),
+    )
+    got = found.where(F.col("reached") | F.col("last").eqNullSafe(QUEUED))
+    return got.select("id", "client").distinct()
 
 
 def plan(tables: Tables, entries: Sequence[Entry], asked: Asked) -> DataFrame:
