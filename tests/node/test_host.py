@@ -99,7 +99,7 @@ def test_a_disk_that_stays_behind_is_not_waited_for_longer(monkeypatch: pytest.M
         await reader.readline()
         writer.write(b"second\n")
         assert await reader.readline() == b"second\n"
-        assert not host.pressed
+        assert not host.turn.pressed
         writer.close()
         host.stop()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
-from homing.node.broker import DOZEN, Pace
-from homing.node.host import Host
 from homing.node.lookout import SELDOM, WORTH, Lookout
+from homing.node.pace import DOZEN, Pace
+from homing.node.turn import Turn
 from homing.service.switch import Broker
+from homing.testing import RecordingPort
 
 MOMENT = 0.0001
 STEP = MOMENT / 5
@@ -113,24 +113,17 @@ def test_where_much_is_under_way_the_loop_sleeps() -> None:
     assert not loop.turn(), "a look ends when it is no longer worth it"
 
 
-class Counted:
-    """What a broker counts, as far as its pace is concerned."""
-
-    def __init__(self) -> None:
-        self.live = self.accepts = self.answers = self.reads = 0
-        self.core = self.record = self.turn = self
-
-
 def test_a_broker_looks_out_where_little_is_under_way_or_much_comes_at_once() -> None:
-    counted = Counted()
-    pace = Pace(cast(Broker, counted), cast(Host, counted))
-    counted.live = 1
+    core = Broker(b"a", RecordingPort()).core
+    turn = Turn(lambda call: None, lambda delay, call: None)
+    pace = Pace(core, turn)
+    core.live = 1
     assert pace.is_quick(), "one at a time"
     assert pace.is_alone()
-    counted.live = 100
+    core.live = 100
     assert not pace.is_alone()
-    counted.accepts, counted.answers, counted.reads = 8 * DOZEN, 8 * DOZEN, 16
+    core.record.accepts, core.record.answers, turn.reads = 8 * DOZEN, 8 * DOZEN, 16
     assert pace.is_quick(), "by the dozen"
-    counted.answers += 16
-    counted.reads += 8
+    core.record.answers += 16
+    turn.reads += 8
     assert not pace.is_quick(), "from many, a few from each"

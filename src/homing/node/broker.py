@@ -16,6 +16,7 @@ from homing.node.door import Door
 from homing.node.host import Host
 from homing.node.journals import start_journal
 from homing.node.keys import Keyring
+from homing.node.pace import Pace
 from homing.node.plug import Bounds
 from homing.node.routers import Routers, load_route
 from homing.node.zmtp import BOUNDS, ZmtpPlug
@@ -30,8 +31,6 @@ ENVELOPE_FRAMES = 16
 PASSED = 1 << 30
 """Bytes of a message over the limits that may go by so that its sender can be told; one that announces more is taken
 for a broken stream, and its connection ends."""
-DOZEN = 12
-"""Messages a read that come from few peers which each send many: looking does not make turns smaller then."""
 COMMIT_EVERY = 0.05
 """Seconds: no answer of a broker waits for its journal, and a commit every 2 ms cost it a fifth of
 its CPU at 13 000 requests/s."""
@@ -115,7 +114,7 @@ def start_broker(host: Host, config: Config) -> dict[str, str]:
         journal=config.journal.enabled,
         state_every=service.state_interval,
     )
-    pace = Pace(broker, host)
+    pace = Pace(broker.core, host.turn)
     host.look_out(service.look_out, pace.is_quick)
     host.turn.alone = pace.is_alone
     if config.security.users_file:
@@ -192,27 +191,3 @@ def _add_peer_plugs(
             bounds=bounds,
         )
     )
-
-
-class Pace:
-    """Whether it pays to look for more before sleeping (ADR 0019): whoever sends next does so at once."""
-
-    def __init__(self, broker: Broker, host: Host) -> None:
-        self._core = broker.core
-        self._record = broker.record
-        self._host = host
-        self._messages = self._reads = 0
-
-    def is_alone(self) -> bool:
-        """At most one request is under way."""
-        return self._core.live <= 1
-
-    def is_quick(self) -> bool:
-        """At most one request is under way, or what comes comes by the dozen."""
-        if self._core.live <= 1:
-            return True
-        messages = self._record.accepts + self._record.answers
-        reads = self._host.turn.reads
-        dozens = messages - self._messages >= DOZEN * (reads - self._reads)
-        self._messages, self._reads = messages, reads
-        return dozens

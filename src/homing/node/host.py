@@ -116,7 +116,6 @@ class Host:
         self.journal: Callable[[Any], int] = _unjournaled
         self._journal_writer: JournalWriter | None = None
         self.draining = False
-        self.pressed = False  # the disk is behind: who sends more waits
         self._waiting: list[StreamLink] = []
         self._relief: asyncio.TimerHandle | None = None
         self._reconnect = reconnect
@@ -226,7 +225,7 @@ class Host:
 
     def press(self, on: bool) -> None:
         """The journal's disk is behind, or has caught up."""
-        self.pressed = on
+        self.turn.pressed = on
         if self._relief is not None:
             self._relief.cancel()
             self._relief = None

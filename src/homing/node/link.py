@@ -192,7 +192,7 @@ class StreamLink(Link):
             self.lose("internal error")
         if turn.alone is not None and turn.alone():
             turn.hasten()
-        if self._host.pressed:
+        if turn.pressed:
             self._wait_for_disk()
         if len(data) >= FLOOD_BYTES and self._plug.bounds.breathe:
             self._breathe()

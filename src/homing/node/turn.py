@@ -57,6 +57,7 @@ class Turn:
         "_rounds",
         "alone",
         "news",
+        "pressed",
         "reads",
     )
 
@@ -79,6 +80,7 @@ class Turn:
         )
         self.news = False  # something was read since the last flush
         self.reads = 0  # chunks that links have read so far
+        self.pressed = False  # the disk is behind: who sends more waits
         self._gathering: list[Flushable] = []
         self._rounds = 0  # turns that the first of those has waited
 
