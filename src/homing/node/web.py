@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import uvicorn
+from starlette.requests import ClientDisconnect
 
 from homing.endpoint import parse_endpoint
 from homing.node.listener import bind
@@ -23,6 +24,16 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _unless_gone(application: Application) -> Application:
+    """The same application; whoever hangs up inside its own request is no error of ours."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        with contextlib.suppress(ClientDisconnect):
+            await application(scope, receive, send)
+
+    return serve
+
+
 class WebServer:
     """Serves an ASGI application from `start` to `stop`."""
 
@@ -31,7 +42,7 @@ class WebServer:
         self._connections = connections
         self._server = _Server(
             uvicorn.Config(
-                application,
+                _unless_gone(application),
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
