@@ -145,6 +145,15 @@ def test_trying_needs_the_token(up: Up, token: str) -> None:
     assert "token" in answer
 
 
+def test_what_cannot_be_published_is_refused_in_words(up: Up) -> None:
+    body = b'{"x":' + b"[" * 60_000
+    url = f"{up.url}api/publish?token={up.token}"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(url, body), timeout=20)
+    with refused.value as answer:
+        assert (answer.code, b"not what this call takes" in answer.read()) == (422, True)
+
+
 async def _answers(up: Up) -> str:
     """A worker that serves one request of the page."""
     worker = homing.Worker(f"tcp://127.0.0.1:{5556 + up.offset}")

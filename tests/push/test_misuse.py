@@ -167,6 +167,8 @@ def test_a_timeout_is_a_time(timeout: Any) -> None:
     [
         ({"ack": "maybe"}, ConfigError),
         ({"api_key": "key"}, ConfigError),
+        ({"api_key": "a\r\nb", "authority": "http://127.0.0.1:1"}, ConfigError),
+        ({"api_key": "\u20ac", "authority": "http://127.0.0.1:1"}, ConfigError),
         ({"credentials": 5}, TypeError),
         ({"client_id": "x"}, Malformed),
         ({"client_id": None}, TypeError),
@@ -177,6 +179,13 @@ def test_a_subscriber_is_told_what_is_wrong_when_it_is_made(
 ) -> None:
     with pytest.raises(kind):
         Subscriber(**{"client_id": CLIENT, **wrong})
+
+
+def test_a_publishers_token_fits_into_its_hello() -> None:
+    Publisher(token="x" * 1997)
+    for wrong in ("x" * 1998, "\udcff"):
+        with pytest.raises(Malformed, match="token"):
+            Publisher(token=wrong)
 
 
 def test_endpoints_are_texts() -> None:

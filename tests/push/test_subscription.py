@@ -174,6 +174,19 @@ def test_limits() -> None:
         parse_field('{"use": 3, "extra": ' + '{"any":[' * 50_000)
 
 
+@pytest.mark.parametrize("word", ["in", "not_in"])
+@pytest.mark.parametrize("kind", [int, str])
+def test_a_field_may_list_as_many_values_as_the_limit_says(
+    word: str, kind: Callable[[int], int | str]
+) -> None:
+    listed = [kind(number) for number in range(MAX_FIELD_SIZE)]
+    described = {"use": 3, "extra": {word: listed}}
+    fields = parse_fields({"a": described, "b": {"use": 3, "extra": {"any": [{word: listed}]}}})
+    assert parse_fields(dump_fields(fields)) == fields
+    with pytest.raises(SubscriptionError, match="4096"):
+        parse_fields({"a": {"use": 3, "extra": {"any": [{"in": listed}, {"in": ["x", "y", "z"]}]}}})
+
+
 def test_attributes_are_parsed_and_kept_as_they_are() -> None:
     assert parse_attributes(b'{"a": 1, "b": "x", "c": true, "d": 1.5}') == {
         "a": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from hypothesis import given
@@ -184,6 +185,36 @@ def test_another_path_or_page_is_turned_away_with_a_reason(
         page.pass_on()
     assert page.codec.take().startswith(b"HTTP/1.1 %d " % code)
     assert not page.codec.ready
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET /" + b"a" * 20_000,
+        b"GET /ws HTTP/1.1\r\nA: " + b"a" * 20_000,
+        b"G\xff\xff\r\n\r\n",
+        b"GET / HTTP/9\r\n\r\n",
+        b"GET /ws HTTP/1.1\r\nno colon\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_turned_away_at_once(request_head: bytes) -> None:
+    codec = SubscriberCodec()
+    with pytest.raises(HandshakeRefused):
+        codec.receive(request_head)
+
+
+@pytest.mark.parametrize("path", [b"/", b"/ws"])
+def test_a_request_with_what_is_no_frame_behind_it_is_a_typed_error(path: bytes) -> None:
+    request_head = b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n"
+    with pytest.raises(HomingError):
+        SubscriberCodec().receive(request_head + b"\xff" * 50)
+
+
+def test_what_browsers_do_is_not_logged_by_the_library(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    test_closing_is_answered_and_ends_the_connection()
+    test_another_path_or_page_is_turned_away_with_a_reason({"path": "/"}, 404)
+    assert "websockets.server" not in {record.name for record in caplog.records}
 
 
 def test_a_page_that_is_allowed_comes_in() -> None:

@@ -144,7 +144,7 @@ def parse_attributes(words: tuple[str, ...]) -> dict[str, Any]:
             )
         try:
             value = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             value = text
         attributes[name] = value if isinstance(value, bool | int | float | str) else text
     return attributes

@@ -247,7 +247,7 @@ async def _body(request: Request, kind: type[_T]) -> _T:
         raise HomingError(f"at most {MAX_TRY_BYTES} bytes can be tried here")
     try:
         return msgspec.json.decode(await request.body(), type=kind)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise HomingError(f"not what this call takes: {error}") from None
 
 

@@ -115,6 +115,8 @@ class JournalPages:
 
     def _journal(self, name: str) -> Path:
         """A journal below the root, and nothing else of this machine."""
+        if "\0" in name:
+            raise JournalError("a journal's path has no zero byte")
         path = (self._root / name).resolve()
         if not path.is_relative_to(self._root.resolve()) or not path.is_dir():
             raise JournalError(f"there is no journal {name!r} here")
@@ -129,7 +131,7 @@ async def _asked(request: Request, kind: type[T]) -> T:
             raise Malformed(f"a request has at most {MAX_REQUEST} bytes")
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"not a request: {error}") from error
 
 

@@ -22,10 +22,15 @@ from homing.push.subscription import (
     parse_field,
 )
 from homing.push.values import Field, Value
+from homing.wire.packet import ITEM_HEADER_BYTES, MAX_BODY
 from homing.wire.pushed import MAX_WAIT
 
 # A filter, or for each attribute its field, made by homing or described as PROTOCOL 5.3 has it.
 Wanted: TypeAlias = str | Mapping[str, Field] | Mapping[str, Mapping[str, Any]]
+
+
+# A handshake is one packet, as there is no message id that its parts could be told by.
+MAX_TOKEN = MAX_BODY - ITEM_HEADER_BYTES
 
 
 def seconds(timeout: object) -> float | None:
@@ -49,7 +54,13 @@ def token(text: object) -> bytes:
     """A key as the wire has it; none is empty."""
     if not isinstance(text, str):
         raise TypeError(f"a token is text, not {type(text).__name__}; none is an empty one")
-    return text.encode()
+    try:
+        token = text.encode()
+    except UnicodeEncodeError as error:
+        raise Malformed(f"a token has no UTF-8: {error}") from error
+    if len(token) > MAX_TOKEN:
+        raise Malformed(f"a token of {len(token)} bytes, {MAX_TOKEN} at most")
+    return token
 
 
 def endpoints(given: tuple[object, ...], default: str) -> tuple[str, ...]:
@@ -100,6 +111,8 @@ def proofs(authority: str, api_key: str, token: str, credentials: object) -> Non
         raise ConfigError(["either an authority or a token, not both"], hint="")
     if api_key and not authority:
         raise ConfigError(["an api_key is for an authority, and none is named"], hint="")
+    if not all(" " <= sign <= "\xff" for sign in api_key):
+        raise ConfigError(["an api_key is sent in a header: printable Latin-1 alone"], hint="")
     if credentials is not None and not callable(credentials):
         raise TypeError(
             f"credentials are a function that gives (timestamp, token), not {credentials!r}"

@@ -45,7 +45,7 @@ def ask_authority(url: str, client_id: str, api_key: str = "") -> Ticket:
     except URLError as error:
         why = why_unreachable(error.reason) if isinstance(error.reason, OSError) else error.reason
         raise Unavailable(f"no authority at {url}: {why}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, OSError):
             raise Unavailable(f"no authority at {url}: {why_unreachable(error)}") from None
         raise Malformed(f"{url} is no authority: {error}") from None
@@ -55,5 +55,5 @@ def _reason(body: bytes) -> str:
     """What a refusal says; one that is not the authority's own is shown as it is."""
     try:
         return str(msgspec.json.decode(body)["reason"])
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
         return body.decode("utf-8", "replace").strip()

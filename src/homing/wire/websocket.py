@@ -15,6 +15,7 @@ browser are made here, once for all browsers that get the same bytes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -61,6 +62,11 @@ class _Status(Struct, tag="status"):
     ok: bool
     text: str
 
+
+# The library has a line for every browser that comes, goes or is refused. Whoever owns the link logs
+# what is worth a line, thinned out: a stranger would write as much of the log as it liked.
+_silent = logging.getLogger(f"{__name__}.library")
+_silent.setLevel(logging.CRITICAL + 1)
 
 _words = msgspec.json.Decoder(_Auth | _Subscribe | _Unsubscribe | _Acknowledge | _Heartbeat)
 _encode = msgspec.json.Encoder().encode
@@ -172,7 +178,9 @@ class Browser:
         from websockets.typing import Origin
 
         allowed = [Origin(origin) for origin in origins] or None
-        self._protocol: ServerProtocol = ServerProtocol(origins=allowed, max_size=limit)
+        self._protocol: ServerProtocol = ServerProtocol(
+            origins=allowed, max_size=limit, logger=_silent
+        )
         self._limit = limit
         self._fragments: list[bytes] = []
         self._held = 0
@@ -186,14 +194,17 @@ class Browser:
         """The commands that these bytes complete. Raises what ends the connection."""
         protocol = self._protocol
         protocol.receive_data(data)
+        # First: what stands behind a broken frame is not asked for, and the protocol has said its last words.
+        if protocol.parser_exc is not None:
+            raise RemoteProtocolError(f"not a WebSocket: {protocol.parser_exc}")
         commands: list[bytes] = []
         for event in protocol.events_received():
             if not self.open:
                 self._accept(event)  # type: ignore[arg-type]  # the first event is the request
             else:
                 self._frame(event, commands)  # type: ignore[arg-type]  # and then frames
-        if protocol.parser_exc is not None:
-            raise RemoteProtocolError(f"not a WebSocket: {protocol.parser_exc}")
+        if protocol.handshake_exc is not None:  # no request at all: there is no event to tell of it
+            raise HandshakeRefused(f"no WebSocket: {protocol.handshake_exc}")
         return commands
 
     def _accept(self, request: Request) -> None:
