@@ -199,13 +199,11 @@ def test_a_message_that_takes_routers_with_it_is_refused_and_no_other() -> None:
     for message_id in ("0", "1", "deadly", "3"):
         office.broker.receive(client, task(message_id), office.now)
     office.broker.receive(other, task("4"), office.now)
-    for name in (
-        b"r2",
-        b"r3",
-    ):  # each dies of the third; nobody heard what it thought of those before
-        office.router(name)
-        office.lose({b"r2": b"r1", b"r3": b"r2"}[name])
-        office.work(name, 2 if name == b"r2" else 0)
+    office.router(b"r2")
+    office.lose(b"r1")  # of the third; nobody heard what it thought of those before
+    office.work(b"r2", 5)  # 0 and 1, each after a question, and the question before the third
+    office.router(b"r3")
+    office.lose(b"r2")
     office.work(b"r3")
     office.broker.wake("tick", office.now)
     assert ids(worker) == ["0", "1", "3", "4"]
@@ -213,6 +211,40 @@ def test_a_message_that_takes_routers_with_it_is_refused_and_no_other() -> None:
     assert refused == [tasks.Error("malformed", "the route died or hung over it", "deadly")]
     assert office.broker.pool is not None
     assert office.broker.pool.open == 0
+
+
+def test_a_router_that_was_dead_already_is_not_held_against_a_message() -> None:
+    office = Office()
+    for name in (b"r1", b"r2", b"r3"):
+        office.router(name)
+    worker, client = worker_at(office, b"r1"), office.link("taskfe")
+    office.broker.receive(client, task("1"), office.now)
+    for name in (b"r1", b"r2", b"r3"):  # killed at once; their links are seen to break one by one
+        office.lose(name)
+    office.broker.wake("tick", office.now)
+    office.router(b"r4")
+    office.work(b"r4")
+    assert ids(worker) == ["1"]
+    assert client.take() == []
+    assert office.broker.pool is not None
+    assert office.broker.pool.open == 0
+
+
+def test_a_router_that_hangs_before_it_has_a_suspect_is_left_for_another() -> None:
+    office = Office()
+    for name in (b"r1", b"r2"):
+        office.router(name)
+    worker, client = worker_at(office, b"r1"), office.link("taskfe")
+    office.broker.receive(client, task("1"), office.now)
+    office.lose(b"r1")
+    office.broker.wake("tick", office.now)
+    office.now += office.broker.policy.expiry + 0.1
+    office.broker.receive(worker, tasks.write(tasks.Pong(1)), office.now)
+    office.broker.wake("tick", office.now)
+    office.router(b"r3")
+    office.work(b"r3")
+    assert ids(worker) == ["1"]
+    assert client.take() == []
 
 
 def test_a_suspect_whose_time_is_up_keeps_its_router_until_that_is_lost() -> None:
@@ -224,6 +256,7 @@ def test_a_suspect_whose_time_is_up_keeps_its_router_until_that_is_lost() -> Non
     office.broker.receive(worker, tasks.write(tasks.Pong(1)), office.now)
     office.router(b"r2")
     office.lose(b"r1")
+    office.work(b"r2", 1)  # it says that it lives
     office.now += office.broker.policy.default.timeout / 2 + 0.1
     office.broker.receive(client, task("2"), office.now)
     office.broker.wake("tick", office.now)
