@@ -371,6 +371,21 @@ def test_a_router_that_starts_while_its_broker_ends_says_so_in_a_line(tmp_path: 
     assert ended.stderr == f"router-7: its broker keeps no {users} any more\n"
 
 
+def test_a_router_that_is_ready_when_its_broker_has_gone_says_so_in_a_line(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("null")
+    tasks_end, decisions_end = f"ipc://{tmp_path}/x", f"ipc://{tmp_path}/y"
+    told = Task("router-7", tasks_end, decisions_end, "", str(users), 1000, "error", "json")
+    words = [sys.executable, "-m", "homing.node.routers", msgspec.json.encode(told).decode()]
+    reads, writes = os.pipe()
+    os.close(reads)
+    ended = subprocess.run(words, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writes)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("router-7: its broker hears no more that it is ready\n")
+    assert "Traceback" not in ended.stderr
+
+
 def children(process: Process) -> list[int]:
     found = subprocess.run(
         ["pgrep", "-P", str(process.child.pid)], capture_output=True, text=True, check=False
