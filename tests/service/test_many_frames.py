@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import zmq
 
 import homing
@@ -38,6 +39,30 @@ def test_a_message_of_too_many_frames_is_refused_and_costs_no_worker() -> None:
                 sender.close(linger=1000)
             assert client.request("size", b"....") == b"4"
             assert client.request("mmi.workers") == before
+    context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("dialect", ["0X", "01", "02"])
+def test_what_is_taken_can_be_echoed(dialect: str) -> None:
+    context: zmq.Context[Any] = zmq.Context()
+    with fabric() as here:
+        worker = homing.Worker(here.workers, dialect=dialect)
+
+        @worker.service("echo")
+        def echo(frames: list[bytes]) -> list[bytes]:
+            return frames
+
+        with here.serving(worker):
+            for sent in (MAX_FRAMES - 16, MAX_FRAMES - 15):
+                sender = context.socket(zmq.DEALER)
+                sender.connect(here.clients)
+                sender.send_multipart([b"", b"MDPC0X", b"echo", *[b"."] * (sent - 3)])
+                answer = sender.recv_multipart()
+                if sent == MAX_FRAMES - 16:
+                    assert answer[4:] == [b"."] * (sent - 3)
+                else:
+                    assert answer[4].startswith(b"too-large")
+                sender.close(linger=1000)
     context.destroy(linger=0)
 
 

@@ -199,13 +199,11 @@ def test_a_message_that_takes_routers_with_it_is_refused_and_no_other() -> None:
     for message_id in ("0", "1", "deadly", "3"):
         office.broker.receive(client, task(message_id), office.now)
     office.broker.receive(other, task("4"), office.now)
-    for name in (
-        b"r2",
-        b"r3",
-    ):  # each dies of the third; nobody heard what it thought of those before
-        office.router(name)
-        office.lose({b"r2": b"r1", b"r3": b"r2"}[name])
-        office.work(name, 2 if name == b"r2" else 0)
+    office.router(b"r2")
+    office.lose(b"r1")  # of the third; nobody heard what it thought of those before
+    office.work(b"r2", 5)  # 0 and 1, each after a question, and the question before the third
+    office.router(b"r3")
+    office.lose(b"r2")
     office.work(b"r3")
     office.broker.wake("tick", office.now)
     assert ids(worker) == ["0", "1", "3", "4"]
@@ -213,6 +211,40 @@ def test_a_message_that_takes_routers_with_it_is_refused_and_no_other() -> None:
     assert refused == [tasks.Error("malformed", "the route died or hung over it", "deadly")]
     assert office.broker.pool is not None
     assert office.broker.pool.open == 0
+
+
+def test_a_router_that_was_dead_already_is_not_held_against_a_message() -> None:
+    office = Office()
+    for name in (b"r1", b"r2", b"r3"):
+        office.router(name)
+    worker, client = worker_at(office, b"r1"), office.link("taskfe")
+    office.broker.receive(client, task("1"), office.now)
+    for name in (b"r1", b"r2", b"r3"):  # killed at once; their links are seen to break one by one
+        office.lose(name)
+    office.broker.wake("tick", office.now)
+    office.router(b"r4")
+    office.work(b"r4")
+    assert ids(worker) == ["1"]
+    assert client.take() == []
+    assert office.broker.pool is not None
+    assert office.broker.pool.open == 0
+
+
+def test_a_router_that_hangs_before_it_has_a_suspect_is_left_for_another() -> None:
+    office = Office()
+    for name in (b"r1", b"r2"):
+        office.router(name)
+    worker, client = worker_at(office, b"r1"), office.link("taskfe")
+    office.broker.receive(client, task("1"), office.now)
+    office.lose(b"r1")
+    office.broker.wake("tick", office.now)
+    office.now += office.broker.policy.expiry + 0.1
+    office.broker.receive(worker, tasks.write(tasks.Pong(1)), office.now)
+    office.broker.wake("tick", office.now)
+    office.router(b"r3")
+    office.work(b"r3")
+    assert ids(worker) == ["1"]
+    assert client.take() == []
 
 
 def test_a_suspect_whose_time_is_up_keeps_its_router_until_that_is_lost() -> None:
@@ -224,6 +256,7 @@ def test_a_suspect_whose_time_is_up_keeps_its_router_until_that_is_lost() -> Non
     office.broker.receive(worker, tasks.write(tasks.Pong(1)), office.now)
     office.router(b"r2")
     office.lose(b"r1")
+    office.work(b"r2", 1)  # it says that it lives
     office.now += office.broker.policy.default.timeout / 2 + 0.1
     office.broker.receive(client, task("2"), office.now)
     office.broker.wake("tick", office.now)
@@ -336,6 +369,21 @@ def test_a_router_that_starts_while_its_broker_ends_says_so_in_a_line(tmp_path: 
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert ended.stderr == f"router-7: its broker keeps no {users} any more\n"
+
+
+def test_a_router_that_is_ready_when_its_broker_has_gone_says_so_in_a_line(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("null")
+    tasks_end, decisions_end = f"ipc://{tmp_path}/x", f"ipc://{tmp_path}/y"
+    told = Task("router-7", tasks_end, decisions_end, "", str(users), 1000, "error", "json")
+    words = [sys.executable, "-m", "homing.node.routers", msgspec.json.encode(told).decode()]
+    reads, writes = os.pipe()
+    os.close(reads)
+    ended = subprocess.run(words, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writes)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("router-7: its broker hears no more that it is ready\n")
+    assert "Traceback" not in ended.stderr
 
 
 def children(process: Process) -> list[int]:

@@ -28,6 +28,8 @@ ENVELOPE_ROOM = 65536
 """Bytes of a message beside its data: names, addresses, envelope, frame headers."""
 ENVELOPE_FRAMES = 16
 """Frames of a message beside its data, whoever it goes to: what clients and workers may send can be handed on."""
+ECHO_FRAMES = 8
+"""Of these, what an answer may have more than its request: whatever is taken from a client may be echoed."""
 PASSED = 1 << 30
 """Bytes of a message over the limits that may go by so that its sender can be told; one that announces more is taken
 for a broken stream, and its connection ends."""
@@ -148,9 +150,12 @@ def _add_plugs(
     server = keyring.server()
     passed = max(PASSED, 2 * limits.message)
     told = Limits(message=limits.message, passed=passed)
-    fewer = Limits(message=limits.message, frames=limits.frames - ENVELOPE_FRAMES, passed=passed)
+    frames = limits.frames - ENVELOPE_FRAMES
+    fewer = Limits(message=limits.message, frames=frames, passed=passed)
+    echoed = Limits(message=limits.message, frames=frames + ECHO_FRAMES, passed=passed)
     for title in ("localfe", "localbe", "taskfe", "taskbe"):
-        host.add(ZmtpPlug(title, "ROUTER", mechanism=server, limits=fewer, bounds=bounds))
+        bound = echoed if title == "localbe" else fewer  # a task's answer has no more than the task
+        host.add(ZmtpPlug(title, "ROUTER", mechanism=server, limits=bound, bounds=bounds))
     host.add(
         ZmtpPlug(
             "cloudfe",

@@ -155,7 +155,10 @@ def main() -> int:
         print(f"ready {task.name}", flush=True)
 
     with logging_to(task.log_level, task.log_format, sys.stderr):
-        return run_node(start)
+        try:
+            return run_node(start)
+        except BrokenPipeError:  # the same, a moment later
+            raise SystemExit(f"{task.name}: its broker hears no more that it is ready") from None
 
 
 def _read(users: str) -> Access:

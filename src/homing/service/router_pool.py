@@ -7,8 +7,9 @@ A decision that comes twice, or late, finds no ticket; a ticket that nobody deci
 its time is up.
 
 Which of its tickets a router was lost over nobody knows: each of them is a suspect, and handed to the next
-one alone. One that is lost over a suspect shows that it was this: it is given back, or it would take one router after
-the other, and with them everybody's requests.
+one alone, once that has said that it lives: one that is dead already, which nobody has noticed, would be a death over
+a message it never had. One that is lost over a suspect shows that it was this: it is given back, or it would take one router
+after the other, and with them everybody's requests.
 
 A router counts as there once it has answered a HELLO: only then is its PUB known to reach our SUB.
 """
@@ -55,11 +56,12 @@ class Ticket:
 class RouterLink:
     """One router process, as long as its `tasks` link stands."""
 
-    __slots__ = ("first", "line", "link", "ready", "since", "tickets")
+    __slots__ = ("first", "line", "link", "lives", "ready", "since", "tickets")
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.ready = False
+        self.lives = False  # it answered a question, and has had nothing since
         self.tickets: dict[int, Ticket] = {}  # that it was sent
         self.line: deque[Ticket] = deque()  # a suspect, and what comes behind it
         self.first = 0  # the ticket that is next, and since when it has been
@@ -72,13 +74,14 @@ class RouterLink:
 
     @property
     def next(self) -> Ticket | None:
-        """What it may be sent now: a suspect is with it alone."""
+        """What it may be sent now: a suspect is with it alone, after a question that it answered."""
         if not self.line:
             return None
-        first = next(iter(self.tickets.values()), None)
-        return (
-            None if first is not None and (first.lost or self.line[0].lost) else self.line.popleft()
-        )
+        first, suspect = next(iter(self.tickets.values()), None), self.line[0].lost > 0
+        if first is not None and (suspect or first.lost):
+            return None
+        lives, self.lives = self.lives, False
+        return self.line.popleft() if lives or not suspect else _question(self.link)
 
     def hangs(self, now: float, patience: float) -> bool:
         """Whether it has sat over the same message for too long."""
@@ -156,14 +159,16 @@ class RouterPool:
         router = self._routers.get(name)
         if router is None:
             return None
+        found = router.tickets.pop(number, None)
         if decision is None:
             self._outlets[link] = name
             self._is_there(router)
-            return None
-        found = router.tickets.pop(number, None)
+            router.lives = found is not None
         if router.line:
             self._go_on(router)
-        return None if found is None or found.told else (found.link, found.image, decision)
+        if found is None or found.told or decision is None:
+            return None
+        return found.link, found.image, decision
 
     def forget(self, link: Link) -> None:
         """A client or worker is gone."""
@@ -237,6 +242,13 @@ class RouterPool:
         for ticket in late:
             ticket.told = True
         return late
+
+
+def _question(router: Link) -> Ticket:
+    """A HELLO in a suspect's place, which is nobody's to be told of."""
+    question = Ticket(router, HELLO, frame(b"", False), 0.0)
+    question.told, question.lost = True, 1
+    return question
 
 
 def _nobody_s(router: bytes, seconds: float) -> None:
