@@ -190,10 +190,10 @@ class Dispatcher(PacketRole):
 
     def _matcher_left(self, link: Link, node: bytes, now: float) -> None:
         """It may be back in a moment, and has to be told then what it does not know."""
-        if self._absent.lost(node, now):
-            for change in self._confirming.values():
-                change.lost(link, node)
-            self._look_for_absent()
+        awaited = self._absent.lost(node, now)
+        for change in self._confirming.values():
+            change.lost(link, node, awaited, now)
+        self._look_for_absent()
 
     def _tell_all(self) -> None:
         """Matchers and peers learn which connectors are ours."""
@@ -229,7 +229,7 @@ class Dispatcher(PacketRole):
         elif isinstance(message, relay.Subscribe) and not self._is_of(link, message.connector):
             self._pass_on(link, message)
         elif link.plug == "connectors":
-            self._subscription(link, message)
+            self._subscription(link, message, now)
         elif isinstance(message, relay.Sync) and link in self._matchers:
             self._ask_all()
         else:
@@ -305,8 +305,12 @@ class Dispatcher(PacketRole):
 
     def _acked(self, link: Link, ack: relay.Ack, now: float) -> None:
         if not ack.clients:
-            if ack.away and ack.message_id in self._confirming:
-                self._confirming[ack.message_id].away += ack.away
+            waiting = self._confirming.get(ack.message_id)
+            if ack.away and waiting is not None:
+                waiting.away += ack.away
+                waiting.owing += tuple(
+                    [one for one in ack.away if self._way(one.connector) is link]
+                )
             self._confirmed(link, ack.message_id, now)
             return
         connector = ack.connector or self.peers[link].node
@@ -338,7 +342,7 @@ class Dispatcher(PacketRole):
 
     # Subscriptions
 
-    def _subscription(self, link: Link, message: relay.Relayed) -> None:
+    def _subscription(self, link: Link, message: relay.Relayed, now: float) -> None:
         if not isinstance(message, relay.Subscribe | relay.Unsubscribe | relay.Sync):
             raise Malformed("a connector sends subscriptions and acks")
         if message.connector != self.peers[link].node:
@@ -348,10 +352,14 @@ class Dispatcher(PacketRole):
         image = message.encode()
         for matcher in self._matchers:
             matcher.send(image)
-        asked: set[Link | bytes] = {*self._matchers, *self._absent}
-        confirm = not isinstance(message, relay.Sync) and asked
+        ends = isinstance(message, relay.Unsubscribe) and not message.name
+        asked: set[Link | bytes] = {*self._matchers, *(() if ends else self._absent)}
+        missing = self._absent.since(now) if ends else None
+        confirm = not isinstance(message, relay.Sync) and (asked or missing)
         if confirm and len(self._confirming) < MAX_CONFIRMING:
-            self._confirming[message.message_id] = Confirming(link, asked, image)
+            identity = message.message_id
+            self._confirming[identity] = Confirming(link, asked, image, missing=missing)
+            self._confirmed(link, identity, now)  # nobody may be there to wait for
 
     def _confirmed(self, who: Link | bytes, message_id: bytes, now: float) -> None:
         waiting = self._confirming.get(message_id)
@@ -361,7 +369,7 @@ class Dispatcher(PacketRole):
         if not waiting.asked:
             del self._confirming[message_id]
             self._tell_moved(waiting.link, self._passed.pop(message_id, None))
-            away = self._away(waiting.claim, waiting.away, now) if waiting.claim else ()
+            away = self._away(waiting, now)
             waiting.link.send(relay.Ack(message_id, away=away).encode())
 
     def _confirmed_by(self, matcher: bytes, now: float) -> None:
@@ -456,18 +464,21 @@ class Dispatcher(PacketRole):
             waiting.link = link  # a peer told us of it before; now somebody waits for the answer
             return
         if not everybody or full or waiting is not None:
-            away = self._away(claim, (), now)
+            away = self._away(Confirming(link, set(), claim=claim), now)
             link.send(relay.Ack(claim.message_id, away=away).encode())
         else:
             self._confirming[claim.message_id] = Confirming(link, everybody, claim=claim)
 
-    def _away(
-        self, claim: relay.Claim, told: Iterable[relay.Absence], now: float
-    ) -> tuple[relay.Absence, ...]:
-        """Connectors that had the session before, and that neither we nor those we asked reach."""
-        ours = absences(self._homes.answered(claim, self._reaches, now))
-        known = {one.connector: one for one in told if not self._reaches(one.connector)}
-        return tuple({**known, **{one.connector: one for one in ours}}.values())
+    def _away(self, waiting: Confirming, now: float) -> tuple[relay.Absence, ...]:
+        """Who may owe a session something: matchers that have not heard of its end, or, of a claim, connectors
+        that had it before, and that neither we nor those we asked reach, or that say so of themselves."""
+        if waiting.missing:
+            return absences({one: now - since for one, since in waiting.missing.items()})
+        if waiting.claim is None:
+            return ()
+        ours = absences(self._homes.answered(waiting.claim, self._reaches, now))
+        told = [one for one in waiting.away if not self._reaches(one.connector)]
+        return tuple({one.connector: one for one in (*told, *waiting.owing, *ours)}.values())
 
     def _reaches(self, connector: bytes) -> bool:
         return self._way(connector) is not None
