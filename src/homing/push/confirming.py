@@ -11,7 +11,7 @@ are away, as they may owe the session something that they found before.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from homing.ports import Link
@@ -31,7 +31,7 @@ MAX_GONE: Final = 10_000
 class Confirming:
     """A change under way: whom to tell when it is done, and who has not said yes."""
 
-    __slots__ = ("asked", "away", "claim", "image", "link", "missing", "owing")
+    __slots__ = ("asked", "away", "claim", "ends", "image", "link", "sure")
 
     def __init__(
         self,
@@ -39,38 +39,49 @@ class Confirming:
         asked: set[Link | bytes] | set[Link],
         image: bytes = b"",
         claim: relay.Claim | None = None,
-        missing: dict[bytes, float] | None = None,
+        away: dict[bytes, float] | None = None,
     ) -> None:
         """`asked`: links, and ids of matchers that are awaited; `image` is what those will be sent.
 
-        `claim`: it is one, of a session. `missing`: it is the end of one, and these are away, since when.
+        `claim`: it is one, of a session. `away`: it is the end of one, and these matchers are away, since when.
         """
         self.link = link
         self.asked: set[Link | bytes] = {*asked}
         self.image = image
         self.claim = claim
-        self.missing = missing
-        self.away: tuple[relay.Absence, ...] = ()  # connectors, say those who were asked
-        self.owing: tuple[relay.Absence, ...] = ()  # those that say so of themselves
+        self.ends = away is not None
+        self.away = away or {}  # who may owe the session something: of a claim connectors
+        self.sure: set[bytes] = set()  # of these, those that say so of themselves
 
     def found(self, matcher: bytes, link: Link) -> None:
         """A matcher is there: it is asked now, if it was to be."""
-        if matcher in self.asked or matcher in (self.missing or ()):
+        if matcher in self.asked or (self.ends and matcher in self.away):
             self.asked.discard(matcher)
             self.asked.add(link)
-            if self.missing is not None:
-                self.missing.pop(matcher, None)
+            self.away.pop(matcher, None)
             link.send(self.image)
 
     def lost(self, link: Link, matcher: bytes, awaited: bool, now: float) -> None:
         """It is not there any more: it is asked again when it is, if it is waited for."""
         if link not in self.asked or not self.image:
             return
-        if self.missing is not None:
-            self.missing[matcher] = now
+        if self.ends:
+            self.away[matcher] = now
         elif awaited:
             self.asked.discard(link)
             self.asked.add(matcher)
+
+    def told(self, absent: Iterable[relay.Absence], sure: Iterable[bytes], now: float) -> None:
+        """Somebody who was asked answers that these may owe something; some of them say so of themselves."""
+        self.sure.update(sure)
+        for one in absent:
+            self.away.setdefault(one.connector, now - one.milliseconds / 1000)
+
+    def owing(self, reaches: Callable[[bytes], bool], now: float) -> dict[bytes, float]:
+        """Who may owe something, and for how long it is away; not who is reached by now, unless it says so of itself."""
+        certain = self.away if self.ends else self.sure
+        known = self.away.items()
+        return {one: now - since for one, since in known if one in certain or not reaches(one)}
 
 
 class Absent:

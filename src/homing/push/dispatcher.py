@@ -66,9 +66,8 @@ class Dispatcher(PacketRole):
         self._passed: dict[bytes, relay.Subscribe] = {}  # of those, what moves with a session
         self._homes = Homes()  # who claimed which session last
         self._informed: set[Link] = set()  # peers that were told of them
-        self._alone_until: float | None = (
-            math.inf
-        )  # then, or when all peers are met, claims wait for no more
+        # Then, or when all peers are met, claims wait for no more.
+        self._alone_until: float | None = math.inf
         self.dial("connectors", unnamed(connectors))
         self.dial("peers", unnamed(peers))
 
@@ -129,8 +128,9 @@ class Dispatcher(PacketRole):
             for change in self._confirming.values():
                 change.found(peer.node, link)
             self._ask_all()
-        elif link.plug == "peers":
-            self._peer_owns(link, hello.connectors, now)
+        elif link.plug == "peers" or hello.role == DISPATCHER:
+            if link.plug == "peers":
+                self._peer_owns(link, hello.connectors, now)
             if link not in self._informed:
                 self._inform(link)
             self._look_for_peers(now)
@@ -167,20 +167,20 @@ class Dispatcher(PacketRole):
             self._matcher_left(link, peer.node, now)
         self._turnstiles.pop(link, None)
         self._informed.discard(link)
+        gone = [c for c, owner in self._owners.items() if owner is link]
+        for connector in gone:
+            del self._owners[connector]
         if self.connectors.get(peer.node) is link:
             del self.connectors[peer.node]
             self._asked.discard(peer.node)
             self._tell_all()
-            self._miss([peer.node], now)
-        owned = [c for c, owner in self._owners.items() if owner is link]
-        for connector in owned:
-            del self._owners[connector]
-        self._miss(owned, now)
+            gone.append(peer.node)
+        self._miss(gone, now)
         for outbox in list(self.outboxes.values()):
             if outbox.link is link:
                 outbox.link = None
                 self._attach(outbox.connector)
-        self._forget_confirming(link, now)
+        self._forget_confirming(link, gone, now)
 
     def _miss(self, connectors: Iterable[bytes], now: float) -> None:
         """These are not where they were; some may be elsewhere."""
@@ -307,10 +307,8 @@ class Dispatcher(PacketRole):
         if not ack.clients:
             waiting = self._confirming.get(ack.message_id)
             if ack.away and waiting is not None:
-                waiting.away += ack.away
-                waiting.owing += tuple(
-                    [one for one in ack.away if self._way(one.connector) is link]
-                )
+                sure = [one.connector for one in ack.away if self._way(one.connector) is link]
+                waiting.told(ack.away, sure, now)
             self._confirmed(link, ack.message_id, now)
             return
         connector = ack.connector or self.peers[link].node
@@ -354,11 +352,11 @@ class Dispatcher(PacketRole):
             matcher.send(image)
         ends = isinstance(message, relay.Unsubscribe) and not message.name
         asked: set[Link | bytes] = {*self._matchers, *(() if ends else self._absent)}
-        missing = self._absent.since(now) if ends else None
-        confirm = not isinstance(message, relay.Sync) and (asked or missing)
+        away = self._absent.since(now) if ends else None
+        confirm = not isinstance(message, relay.Sync) and (asked or away)
         if confirm and len(self._confirming) < MAX_CONFIRMING:
             identity = message.message_id
-            self._confirming[identity] = Confirming(link, asked, image, missing=missing)
+            self._confirming[identity] = Confirming(link, asked, image, away=away)
             self._confirmed(link, identity, now)  # nobody may be there to wait for
 
     def _confirmed(self, who: Link | bytes, message_id: bytes, now: float) -> None:
@@ -383,8 +381,8 @@ class Dispatcher(PacketRole):
                 if not self._confirming[message_id].asked:
                     del self._confirming[message_id]
 
-    def _forget_confirming(self, link: Link, now: float) -> None:
-        """A matcher that is gone need not agree; a connector that is gone need not know."""
+    def _forget_confirming(self, link: Link, gone: Iterable[bytes], now: float) -> None:
+        """A matcher that is gone need not agree, a connector that is gone need not know; it may have had a session."""
         for message_id, waiting in list(self._confirming.items()):
             if waiting.link is link:
                 del self._confirming[message_id]
@@ -396,6 +394,7 @@ class Dispatcher(PacketRole):
                 lost = relay.Nak(message_id, "no-service it was lost on the way", change.connector)
                 waiting.link.send(lost.encode())
             else:
+                waiting.away.update({} if waiting.ends else dict.fromkeys(gone, now))
                 self._confirmed(link, message_id, now)
 
     # Sessions that move
@@ -470,15 +469,9 @@ class Dispatcher(PacketRole):
             self._confirming[claim.message_id] = Confirming(link, everybody, claim=claim)
 
     def _away(self, waiting: Confirming, now: float) -> tuple[relay.Absence, ...]:
-        """Who may owe a session something: matchers that have not heard of its end, or, of a claim, connectors
-        that had it before, and that neither we nor those we asked reach, or that say so of themselves."""
-        if waiting.missing:
-            return absences({one: now - since for one, since in waiting.missing.items()})
-        if waiting.claim is None:
-            return ()
-        ours = absences(self._homes.answered(waiting.claim, self._reaches, now))
-        told = [one for one in waiting.away if not self._reaches(one.connector)]
-        return tuple({one.connector: one for one in (*told, *waiting.owing, *ours)}.values())
+        """Who may owe a session something: matchers that have not heard of its end, or connectors that had it before."""
+        ours = self._homes.answered(waiting.claim, self._reaches, now) if waiting.claim else {}
+        return absences({**waiting.owing(self._reaches, now), **ours})
 
     def _reaches(self, connector: bytes) -> bool:
         return self._way(connector) is not None
