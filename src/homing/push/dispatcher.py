@@ -24,7 +24,7 @@ from homing.push.confirming import MEET_SECONDS, MEETING, Absent, Confirming
 from homing.push.homes import Homes, absences
 from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
-from homing.push.places import by_connector, places
+from homing.push.places import by_connector, node_ids, places
 from homing.wire import relay
 
 MAX_CONFIRMING: Final = 65_536
@@ -206,8 +206,7 @@ class Dispatcher(PacketRole):
         before = [c for c, owner in self._owners.items() if owner is link]
         for connector in before:
             del self._owners[connector]
-        for at in range(0, len(connectors), len(self.node)):
-            connector = connectors[at : at + len(self.node)]
+        for connector in node_ids(connectors):
             self._owners[connector] = link
             self._homes.found(connector)
             self._attach(connector)

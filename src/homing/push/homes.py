@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from homing.push.places import node_ids
 from homing.wire.relay import Absence, Claim
 
 MAX_HOMES: Final = 65_536
@@ -32,7 +35,9 @@ class Homes:
         self._lost: dict[bytes, float] = {}
 
     def __iter__(self) -> Iterator[Claim]:
-        return iter([home.claim for home in self._homes.values()])
+        """As peers are told them: with who owes."""
+        homes = self._homes.values()
+        return iter([replace(one.claim, owing=b"".join(sorted(one.owing))) for one in homes])
 
     def find(self, client: bytes) -> Claim | None:
         """The claim that holds, as far as we have heard."""
@@ -42,10 +47,11 @@ class Homes:
     def settle(self, claim: Claim) -> None:
         """This one holds from now on; who had the session before may owe some of it."""
         before = self._homes.pop(claim.client, None)
-        owing: frozenset[bytes] = frozenset()
+        owing = set(node_ids(claim.owing))
         if before is not None:
-            owing = (before.owing | {before.claim.connector}) - {claim.connector}
-        self._homes[claim.client] = Home(claim, owing)
+            owing |= {*before.owing, before.claim.connector}
+        claim = replace(claim, owing=b"")
+        self._homes[claim.client] = Home(claim, frozenset(owing - {claim.connector}))
         if len(self._homes) > MAX_HOMES:
             del self._homes[next(iter(self._homes))]
 
