@@ -199,4 +199,23 @@ def test_peers_are_told_who_owed_a_session_something_when_it_moved() -> None:
     assert told == relay.Claim(message_id(2), client_id(1), C1, 2, owing=C3)
     other = Homes()
     other.settle(told)
-    assert other.answered(told, lambda connector: connector == C1, 5.0) == {C3: 0.0}
+    assert other.away(told, lambda connector: connector == C1, 5.0) == {C3: 0.0}
+
+
+def test_what_a_peer_says_of_who_owes_is_kept_until_all_of_them_have_answered() -> None:
+    """We reach that one through the peer, which has not asked it, and is gone when the client's connector asks us."""
+    desk = test_dispatcher.Desk()
+    desk.tell(desk.peer, relay.Claim(message_id(2), client_id(1), C1, 2, owing=C2))
+    desk.lose(desk.peer)
+    desk.tell(desk.connector, relay.Claim(message_id(3), client_id(1), C1, 3))
+    assert relay.Ack(message_id(3), away=(relay.Absence(C2, 0),)) in acks(desk.connector)
+
+
+def test_a_connector_that_was_started_again_claims_since_when_it_had_a_session() -> None:
+    """With 0 the former one would take the session for its own, and say that it owes nothing."""
+    desk = test_dispatcher.Desk()
+    desk.tell(desk.connector, relay.Claim(message_id(2), client_id(1), C1, 2))
+    sent(desk.peer)
+    again = relay.Claim(message_id(3), client_id(1), C1, 0)
+    desk.tell(desk.connector, again)
+    assert sent(desk.peer) == [relay.Claim(message_id(3), client_id(1), C1, 2)]

@@ -151,9 +151,7 @@ class Dispatcher(PacketRole):
         there = [peer for link, peer in self.peers.items() if link.plug == "peers" and peer.node]
         if len(there) >= len(self.dialled["peers"]) or now >= self._alone_until:
             self._alone_until = None
-            for message_id in [
-                one for one, waits in self._confirming.items() if PEERS in waits.asked
-            ]:
+            for message_id in list(self._confirming):
                 self._confirmed(PEERS, message_id, now)
 
     def _connector_joined(self, link: Link, connector: bytes) -> None:
@@ -312,8 +310,7 @@ class Dispatcher(PacketRole):
             return
         connector = ack.connector or self.peers[link].node
         outbox = self.outboxes.get(connector)
-        known = outbox and outbox.acked(ack.message_id, ack.clients, ack.moved)
-        parcel = known or None
+        parcel = outbox.acked(ack.message_id, ack.clients, ack.moved) if outbox else None
         if parcel is None or outbox is None:
             return
         if not outbox:
@@ -411,15 +408,17 @@ class Dispatcher(PacketRole):
                 way.send(claim.encode())
             return
         known = self._homes.find(claim.client)
-        if known is not None and known.rank > claim.rank and self._is_elsewhere(known, claim):
-            link.send(known.encode())  # who was away may not know that the session is elsewhere
-            link.send(relay.Ack(claim.message_id).encode())
-            return
+        if known is not None and known.rank > claim.rank:
+            if (
+                known.connector == claim.connector
+            ):  # it was started again, and has forgotten since when
+                claim = msgspec.structs.replace(claim, time=known.time)
+            elif self._reaches(known.connector):
+                link.send(known.encode())  # who was away may not know that the session is elsewhere
+                link.send(relay.Ack(claim.message_id).encode())
+                return
         self._homes.settle(claim)
         self._ask(link, asked, claim, now)
-
-    def _is_elsewhere(self, known: relay.Claim, claim: relay.Claim) -> bool:
-        return known.connector != claim.connector and self._way(known.connector) is not None
 
     def _pass_on(self, link: Link, change: relay.Subscribe) -> None:
         """A session's former connector tells the new one what its client asked for."""
@@ -461,15 +460,19 @@ class Dispatcher(PacketRole):
         if waiting is not None and (waiting.link is link or waiting.link.plug == "peers"):
             waiting.link = link  # a peer told us of it before; now somebody waits for the answer
             return
-        if not everybody or full or waiting is not None:
-            away = self._away(Confirming(link, set(), claim=claim), now)
+        if full or waiting is not None:
+            away = absences(self._homes.away(claim, self._reaches, now))
             link.send(relay.Ack(claim.message_id, away=away).encode())
-        else:
-            self._confirming[claim.message_id] = Confirming(link, everybody, claim=claim)
+            return
+        self._confirming[claim.message_id] = Confirming(link, everybody, claim=claim)
+        self._confirmed(link, claim.message_id, now)  # nobody may be there to ask
 
     def _away(self, waiting: Confirming, now: float) -> tuple[relay.Absence, ...]:
         """Who may owe a session something: matchers that have not heard of its end, or connectors that had it before."""
-        ours = self._homes.answered(waiting.claim, self._reaches, now) if waiting.claim else {}
+        claim = waiting.claim
+        if claim is not None and waiting.link.plug == "connectors":  # all were asked that we reach
+            self._homes.answered(claim, self._reaches)
+        ours = self._homes.away(claim, self._reaches, now) if claim is not None else {}
         return absences({**waiting.owing(self._reaches, now), **ours})
 
     def _reaches(self, connector: bytes) -> bool:

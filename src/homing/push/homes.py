@@ -55,18 +55,24 @@ class Homes:
         if len(self._homes) > MAX_HOMES:
             del self._homes[next(iter(self._homes))]
 
-    def answered(
+    def answered(self, claim: Claim, reaches: Callable[[bytes], bool]) -> None:
+        """All that can be asked have answered a claim: they owe nothing more."""
+        home = self._homes.get(claim.client)
+        if home is not None and home.claim.rank == claim.rank:
+            owing = frozenset(one for one in home.owing if not reaches(one))
+            self._homes[claim.client] = home._replace(owing=owing)
+
+    def away(
         self, claim: Claim, reaches: Callable[[bytes], bool], now: float
     ) -> dict[bytes, float]:
-        """All that can be asked have answered a claim: those that cannot, and for how long."""
+        """Those that may owe something and cannot be asked, and for how long."""
         home = self._homes.get(claim.client)
         if home is None or home.claim.rank != claim.rank:
             return {}
-        owing = frozenset(one for one in home.owing if not reaches(one))
-        self._homes[claim.client] = home._replace(owing=owing)
+        owing = sorted(one for one in home.owing if not reaches(one))
         for one in owing:  # gone before we came: nobody knows since when
             self.lost(one, now)
-        return {one: now - self._lost[one] for one in sorted(owing) if one in self._lost}
+        return {one: now - self._lost[one] for one in owing if one in self._lost}
 
     def handed_over(self, client: bytes, connector: bytes) -> None:
         """It owes the client nothing more."""
