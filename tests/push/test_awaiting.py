@@ -49,18 +49,23 @@ def test_who_has_handed_over_is_not_waited_for() -> None:
     assert awaiting.done
 
 
+def away(homes: Homes, one: relay.Claim, here: set[bytes], now: float) -> dict[bytes, float]:
+    homes.answered(one, here.__contains__)
+    return homes.away(one, here.__contains__, now)
+
+
 def test_those_who_had_a_session_and_were_away_are_remembered_until_they_have_handed_over() -> None:
     homes, here = Homes(), {Y, Z}
     homes.settle(claim(X, 1))
     homes.lost(X, 5.0)
     homes.settle(claim(Y, 2))
-    assert homes.answered(claim(Y, 2), here.__contains__, 7.0) == {X: 2.0}
+    assert away(homes, claim(Y, 2), here, 7.0) == {X: 2.0}
     homes.settle(claim(Z, 3))
-    assert homes.answered(claim(Z, 3), here.__contains__, 8.0) == {X: 3.0}
+    assert away(homes, claim(Z, 3), here, 8.0) == {X: 3.0}
     homes.handed_over(client_id(1), X)
-    assert homes.answered(claim(Z, 3), here.__contains__, 9.0) == {}
+    assert away(homes, claim(Z, 3), here, 9.0) == {}
     homes.settle(claim(Y, 4))
-    assert homes.answered(claim(Y, 4), {X, Y, Z}.__contains__, 9.0) == {}
+    assert away(homes, claim(Y, 4), {X, Y, Z}, 9.0) == {}
 
 
 @pytest.mark.parametrize(("said", "told"), [(8.0, True), (None, False)])

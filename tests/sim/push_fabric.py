@@ -104,10 +104,17 @@ class SimSubscriber(Subscribing):
     """Subscribes once and keeps what comes."""
 
     def __init__(
-        self, host: SimHost, connectors: list[str], client: bytes, fields: Fields, durable: bool
+        self,
+        host: SimHost,
+        connectors: list[str],
+        client: bytes,
+        fields: Fields,
+        durable: bool,
+        wait: float | None = None,
     ) -> None:
         self.host = host
         self.client = client
+        self.wait = wait
         self.durable = durable
         self.got: list[int] = []
         self.gaps: list[Gap] = []
@@ -125,7 +132,7 @@ class SimSubscriber(Subscribing):
     def _auth(self) -> Auth:
         name, stamp = self.client.hex(), int(self.host.clock.wall())
         token = KEYS.issue(name, stamp)
-        return Auth(name, stamp, token, ack=self.durable, resume=self.durable)
+        return Auth(name, stamp, token, ack=self.durable, resume=self.durable, wait=self.wait)
 
     def _arrived(self, arrived: Push | Gap) -> None:
         if isinstance(arrived, Push):
@@ -195,10 +202,12 @@ class Fabric:
         connectors: int = 2,
         plan: Plan | None = None,
         ghosts: Sequence[bytes] = (),
+        wait: float | None = None,
     ) -> None:
-        """`ghosts`: matchers that are members and never there."""
+        """`ghosts`: matchers that are members and never there. `wait`: what wanderers say of it, if anything."""
         self.sim = Simulation(seed, faults, CONDITIONS)
         self.plan = plan
+        self._wait = wait
         self._members = [*[node_id(1, n) for n in range(matchers)], *ghosts]
         self.matchers = [f"matcher-{n}" for n in range(matchers)]
         self.dispatchers = [f"dispatcher-{n}" for n in range(dispatchers)]
@@ -240,7 +249,9 @@ class Fabric:
         name = f"subscriber-{number}"
         where = [f"{connector}:7005" for connector in connectors]
         client, parsed = number.to_bytes(12, "big"), parse_fields(fields)
-        self.sim.node(name, lambda host: SimSubscriber(host, where, client, parsed, durable))
+        self.sim.node(
+            name, lambda host: SimSubscriber(host, where, client, parsed, durable, self._wait)
+        )
         return name
 
     def hopper(self, number: int, fields: bytes, until: float) -> str:

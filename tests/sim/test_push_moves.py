@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 from homing.journal.events import Acknowledged, Delivered, Event, Redelivered
@@ -96,6 +97,8 @@ def test_order_is_kept_when_the_client_moves() -> None:
     assert explore(in_order, seeds(ci=40, nightly=500), cut_off) > 0
 
 
+Fault = Crash | Disconnect | Partition
+NODES = [f"{kind}-{n}" for kind in ("connector", "matcher", "dispatcher") for n in range(2)]
 OFTEN, MANY = 0.06, 600
 HOPPED = 900
 
@@ -103,12 +106,11 @@ HOPPED = 900
 def restless(seed: int) -> FaultPlan:
     """Clients lose their connectors again and again, and every few seconds a node is killed."""
     random = Random(f"restless/{seed}")
-    nodes = [f"{kind}-{n}" for kind in ("connector", "matcher", "dispatcher") for n in range(2)]
-    faults: list[Crash | Disconnect | Partition] = []
+    faults: list[Fault] = []
     at = 5.0
     while at < 42.0:
         down = random.uniform(0.2, 3.0)
-        faults.append(Crash(at=at + random.random(), node=random.choice(nodes), down=down))
+        faults.append(Crash(at=at + random.random(), node=random.choice(NODES), down=down))
         at += random.uniform(3.5, 5.0)
     at = 5.0
     while at < 42.0:
@@ -203,7 +205,7 @@ def test_a_client_that_hops_gets_everything_once_and_in_order() -> None:
 def dying(seed: int) -> FaultPlan:
     """Clients lose their connectors, and connectors die, one at a time, and are back within seconds."""
     random = Random(f"dying/{seed}")
-    faults: list[Crash | Disconnect | Partition] = []
+    faults: list[Fault] = []
     at = 5.0
     while at < 40.0:
         node, down = f"connector-{random.randrange(2)}", random.uniform(0.2, 3.0)
@@ -222,7 +224,7 @@ def killed(seed: int) -> FaultPlan:
     nodes = (
         [f"connector-{n}" for n in range(2)] + ["matcher-0"] + [f"dispatcher-{n}" for n in range(2)]
     )
-    faults: list[Crash | Disconnect | Partition] = []
+    faults: list[Fault] = []
     at = 5.0
     while at < 40.0:
         down = random.uniform(0.2, 2.0)
@@ -238,9 +240,52 @@ def killed(seed: int) -> FaultPlan:
     return FaultPlan(tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
-def patient(seed: int, faults: FaultPlan) -> None:
-    """A session waits for a connector that is away, so that nothing it holds comes late."""
-    fabric = Fabric(seed, faults, matchers=1)
+def long_away(seed: int) -> FaultPlan:
+    """As `killed`, with two matchers, which are away for one and a half second or more."""
+    random = Random(f"long2/{seed}")
+    faults: list[Fault] = []
+    at = 5.0
+    while at < 40.0:
+        node = random.choice(NODES)
+        least = 1.5 if node.startswith("matcher") else 0.2
+        died = at + random.random()
+        faults.append(Crash(at=died, node=node, down=random.uniform(least, 2.0)))
+        at += random.uniform(3.5, 5.0)
+    return FaultPlan((*faults, *cuts(random, 1.0, 3.0)))
+
+
+def without_rest(seed: int, matchers: int) -> FaultPlan:
+    """The next node is killed as soon as the last is back; every second time it is a matcher."""
+    random = Random(f"tight{matchers}/{seed}")
+    others = [node for node in NODES if not node.startswith("matcher")]
+    faults: list[Fault] = []
+    at = 5.0
+    while at < 40.0:
+        if random.random() < 0.5:
+            node, down = f"matcher-{random.randrange(matchers)}", random.uniform(1.0, 2.0)
+        else:
+            node, down = random.choice(others), random.uniform(0.5, 2.0)
+        faults.append(Crash(at=at, node=node, down=down))
+        at += down + random.uniform(0.05, 1.0)
+    return FaultPlan((*faults, *cuts(random, 0.5, 1.5)))
+
+
+def cuts(random: Random, least: float, most: float) -> list[Fault]:
+    """A client loses its connector and goes to the other one, again and again."""
+    faults: list[Fault] = []
+    at = 5.0
+    while at < 40.0:
+        client, other = f"subscriber-{random.randrange(3)}", f"connector-{random.randrange(2)}"
+        begin = at + random.random()
+        cut = Partition(at=begin, left=(client,), right=(other,), lasts=random.uniform(1.0, 3.0))
+        faults += (cut, Disconnect(at=begin + 0.01, left=client, right=other))
+        at += random.uniform(least, most)
+    return faults
+
+
+def patient(seed: int, faults: FaultPlan, matchers: int = 1, wait: float | None = None) -> None:
+    """A session waits for who is away, so that nothing it holds comes late."""
+    fabric = Fabric(seed, faults, matchers=matchers, wait=wait)
     durable = wander_and_miss_nothing(fabric)
     check_order(fabric, durable)
     fabric.sim.finish()
@@ -252,3 +297,23 @@ def test_order_is_kept_when_a_former_connector_is_back_in_time() -> None:
 
 def test_order_is_kept_whichever_node_is_killed() -> None:
     assert explore(patient, seeds(ci=12, nightly=150), killed) > 0
+
+
+def test_order_is_kept_when_a_matcher_is_away_longer_than_it_is_waited_for() -> None:
+    """3 and 5: what it owed the former connector came when it was back, behind newer ones (0096)."""
+    chosen = [3, 5, *seeds(ci=4, nightly=200)]
+    assert explore(partial(patient, matchers=2), chosen, long_away) > 0
+
+
+def test_order_is_kept_when_the_next_is_killed_as_soon_as_one_is_back() -> None:
+    """One node alone may be away for more than five seconds, in pieces. 7, 13 and 24: dispatchers were young (0096)."""
+    scenario = partial(patient, wait=20.0)
+    chosen = [7, 13, 24, *seeds(ci=3, nightly=150)]
+    assert explore(scenario, chosen, partial(without_rest, matchers=1)) > 0
+
+
+def test_order_is_kept_among_two_matchers_when_the_next_is_killed_as_soon_as_one_is_back() -> None:
+    """99: who had a session before, and had not handed it over, was not told among dispatchers (0096)."""
+    scenario = partial(patient, matchers=2, wait=20.0)
+    chosen = [99, *seeds(ci=5, nightly=150)]
+    assert explore(scenario, chosen, partial(without_rest, matchers=2)) > 0

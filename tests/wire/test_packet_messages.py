@@ -147,6 +147,9 @@ def test_a_claim_and_a_push_that_moves_byte_by_byte() -> None:
     visit = relay.Claim(MSG, CLIENT_A, C1, 0x0005F5E100000000, durable=False)
     assert visit.encode() == data.replace(b"\x0d\x00\x01\x02", b"\x0d\x00\x01\x03")
     assert [relay.decode(m) for m in messages(visit.encode())] == [visit]
+    among_dispatchers = relay.Claim(MSG, CLIENT_A, C1, 7, owing=C1 + C2)
+    assert among_dispatchers.encode().endswith(b"\x0c\x00\x10" + C1 + C2)
+    assert [relay.decode(m) for m in messages(among_dispatchers.encode())] == [among_dispatchers]
     push = relay.Push(MSG, b"p", CLIENT_A + C1, b"{}", first=True, moved=True)
     assert push.encode().endswith(b"\x13\x00\x01\x01\x14\x00\x01\x01")
     assert [relay.decode(m) for m in messages(push.encode())] == [push]

@@ -3,16 +3,20 @@
 A subscription that is said to be in force must be known wherever publications are taken. A matcher
 that is a member and has no link to us yet may be taking some: members hear of each other at different
 moments, and links break. So it is waited for, for a while, and told when it comes.
+
+The end of a session's subscriptions waits for nobody: whoever is told of it is told as well which matchers
+are away, as they may owe the session something that they found before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from homing.ports import Link
 from homing.wire import relay
+from homing.wire.pushed import MAX_WAIT
 
 MEET_SECONDS: Final = 5.0
 """How long a new member is waited for: Serf may take three seconds to tell it of us."""
@@ -20,12 +24,14 @@ BACK_SECONDS: Final = 1.5
 """The same of one whose link broke: a node that is well dials again soon. Shorter than a subscriber
 is kept waiting, as most of those are dead."""
 MEETING: Final = "meeting"
+MAX_GONE: Final = 10_000
+"""Matchers known to be away: as many as there can be connectors."""
 
 
 class Confirming:
     """A change under way: whom to tell when it is done, and who has not said yes."""
 
-    __slots__ = ("asked", "away", "claim", "image", "link")
+    __slots__ = ("asked", "away", "claim", "ends", "image", "link", "sure")
 
     def __init__(
         self,
@@ -33,29 +39,49 @@ class Confirming:
         asked: set[Link | bytes] | set[Link],
         image: bytes = b"",
         claim: relay.Claim | None = None,
+        away: dict[bytes, float] | None = None,
     ) -> None:
         """`asked`: links, and ids of matchers that are awaited; `image` is what those will be sent.
 
-        `claim`: it is one, of a session.
+        `claim`: it is one, of a session. `away`: it is the end of one, and these matchers are away, since when.
         """
         self.link = link
         self.asked: set[Link | bytes] = {*asked}
         self.image = image
         self.claim = claim
-        self.away: tuple[relay.Absence, ...] = ()  # connectors, say those who were asked
+        self.ends = away is not None
+        self.away = away or {}  # who may owe the session something: of a claim connectors
+        self.sure: set[bytes] = set()  # of these, those that say so of themselves
 
     def found(self, matcher: bytes, link: Link) -> None:
         """A matcher is there: it is asked now, if it was to be."""
-        if matcher in self.asked:
+        if matcher in self.asked or (self.ends and matcher in self.away):
             self.asked.discard(matcher)
             self.asked.add(link)
+            self.away.pop(matcher, None)
             link.send(self.image)
 
-    def lost(self, link: Link, matcher: bytes) -> None:
-        """It is not there any more: it is asked again when it is."""
-        if link in self.asked and self.image:
+    def lost(self, link: Link, matcher: bytes, awaited: bool, now: float) -> None:
+        """It is not there any more: it is asked again when it is, if it is waited for."""
+        if link not in self.asked or not self.image:
+            return
+        if self.ends:
+            self.away[matcher] = now
+        elif awaited:
             self.asked.discard(link)
             self.asked.add(matcher)
+
+    def told(self, absent: Iterable[relay.Absence], sure: Iterable[bytes], now: float) -> None:
+        """Somebody who was asked answers that these may owe something; some of them say so of themselves."""
+        self.sure.update(sure)
+        for one in absent:
+            self.away.setdefault(one.connector, now - one.milliseconds / 1000)
+
+    def owing(self, reaches: Callable[[bytes], bool], now: float) -> dict[bytes, float]:
+        """Who may owe something, and for how long it is away; not who is reached by now, unless it says so of itself."""
+        certain = self.away if self.ends else self.sure
+        known = self.away.items()
+        return {one: now - since for one, since in known if one in certain or not reaches(one)}
 
 
 class Absent:
@@ -64,6 +90,7 @@ class Absent:
     def __init__(self, members: Iterable[bytes]) -> None:
         self._members = set(members)
         self._until = dict.fromkeys(self._members, math.inf)
+        self._since: dict[bytes, float] = {}  # these are not here, waited for or not
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._until)
@@ -77,25 +104,40 @@ class Absent:
         first = min(self._until.values(), default=math.inf)
         return None if first == math.inf else first
 
+    def since(self, now: float) -> dict[bytes, float]:
+        """All that are away, waited for or not, since when: members or not, and for no longer than a session may wait."""
+        for node in [one for one, since in self._since.items() if now - since > MAX_WAIT]:
+            del self._since[node]
+        return {**dict.fromkeys(self._until, now), **self._since}
+
     def begin(self, now: float) -> None:
         """The clock starts for those we were made with."""
         for node, until in self._until.items():
             if until == math.inf:
                 self._until[node] = now + MEET_SECONDS
+                self._since[node] = now
 
     def members(self, nodes: Collection[bytes], here: set[bytes], now: float) -> list[bytes]:
         """These are members from now on, of whom some are here; those not waited for any more."""
         fresh = set(nodes) - self._members - here
         self._members = set(nodes)
         self._until.update(dict.fromkeys(fresh, now + MEET_SECONDS))
+        for node in fresh:
+            self._gone(node, now)
         return self._give_up(self._until.keys() - self._members)
 
     def found(self, node: bytes) -> None:
         """It is here."""
         self._until.pop(node, None)
+        self._since.pop(node, None)
+
+    def _gone(self, node: bytes, now: float) -> None:
+        if len(self._since) < MAX_GONE:
+            self._since.setdefault(node, now)
 
     def lost(self, node: bytes, now: float) -> bool:
         """Its link is gone; whether it is waited for."""
+        self._gone(node, now)
         if node in self._members:
             self._until[node] = now + BACK_SECONDS
         return node in self._members

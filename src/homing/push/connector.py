@@ -299,3 +299,4 @@ class Connector(PacketRole):
                     ).encode()
                 )
         link.send(relay.Sync(self.new_id(), self.node, relay.SYNC_END).encode())
+        self.moves.end_again(link)

@@ -24,7 +24,7 @@ from homing.push.confirming import MEET_SECONDS, MEETING, Absent, Confirming
 from homing.push.homes import Homes, absences
 from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
-from homing.push.places import by_connector, places
+from homing.push.places import by_connector, node_ids, places
 from homing.wire import relay
 
 MAX_CONFIRMING: Final = 65_536
@@ -66,9 +66,8 @@ class Dispatcher(PacketRole):
         self._passed: dict[bytes, relay.Subscribe] = {}  # of those, what moves with a session
         self._homes = Homes()  # who claimed which session last
         self._informed: set[Link] = set()  # peers that were told of them
-        self._alone_until: float | None = (
-            math.inf
-        )  # then, or when all peers are met, claims wait for no more
+        # Then, or when all peers are met, claims wait for no more.
+        self._alone_until: float | None = math.inf
         self.dial("connectors", unnamed(connectors))
         self.dial("peers", unnamed(peers))
 
@@ -129,8 +128,9 @@ class Dispatcher(PacketRole):
             for change in self._confirming.values():
                 change.found(peer.node, link)
             self._ask_all()
-        elif link.plug == "peers":
-            self._peer_owns(link, hello.connectors, now)
+        elif link.plug == "peers" or hello.role == DISPATCHER:
+            if link.plug == "peers":
+                self._peer_owns(link, hello.connectors, now)
             if link not in self._informed:
                 self._inform(link)
             self._look_for_peers(now)
@@ -151,9 +151,7 @@ class Dispatcher(PacketRole):
         there = [peer for link, peer in self.peers.items() if link.plug == "peers" and peer.node]
         if len(there) >= len(self.dialled["peers"]) or now >= self._alone_until:
             self._alone_until = None
-            for message_id in [
-                one for one, waits in self._confirming.items() if PEERS in waits.asked
-            ]:
+            for message_id in list(self._confirming):
                 self._confirmed(PEERS, message_id, now)
 
     def _connector_joined(self, link: Link, connector: bytes) -> None:
@@ -167,20 +165,20 @@ class Dispatcher(PacketRole):
             self._matcher_left(link, peer.node, now)
         self._turnstiles.pop(link, None)
         self._informed.discard(link)
+        gone = [c for c, owner in self._owners.items() if owner is link]
+        for connector in gone:
+            del self._owners[connector]
         if self.connectors.get(peer.node) is link:
             del self.connectors[peer.node]
             self._asked.discard(peer.node)
             self._tell_all()
-            self._miss([peer.node], now)
-        owned = [c for c, owner in self._owners.items() if owner is link]
-        for connector in owned:
-            del self._owners[connector]
-        self._miss(owned, now)
+            gone.append(peer.node)
+        self._miss(gone, now)
         for outbox in list(self.outboxes.values()):
             if outbox.link is link:
                 outbox.link = None
                 self._attach(outbox.connector)
-        self._forget_confirming(link, now)
+        self._forget_confirming(link, gone, now)
 
     def _miss(self, connectors: Iterable[bytes], now: float) -> None:
         """These are not where they were; some may be elsewhere."""
@@ -190,10 +188,10 @@ class Dispatcher(PacketRole):
 
     def _matcher_left(self, link: Link, node: bytes, now: float) -> None:
         """It may be back in a moment, and has to be told then what it does not know."""
-        if self._absent.lost(node, now):
-            for change in self._confirming.values():
-                change.lost(link, node)
-            self._look_for_absent()
+        awaited = self._absent.lost(node, now)
+        for change in self._confirming.values():
+            change.lost(link, node, awaited, now)
+        self._look_for_absent()
 
     def _tell_all(self) -> None:
         """Matchers and peers learn which connectors are ours."""
@@ -206,8 +204,7 @@ class Dispatcher(PacketRole):
         before = [c for c, owner in self._owners.items() if owner is link]
         for connector in before:
             del self._owners[connector]
-        for at in range(0, len(connectors), len(self.node)):
-            connector = connectors[at : at + len(self.node)]
+        for connector in node_ids(connectors):
             self._owners[connector] = link
             self._homes.found(connector)
             self._attach(connector)
@@ -229,7 +226,7 @@ class Dispatcher(PacketRole):
         elif isinstance(message, relay.Subscribe) and not self._is_of(link, message.connector):
             self._pass_on(link, message)
         elif link.plug == "connectors":
-            self._subscription(link, message)
+            self._subscription(link, message, now)
         elif isinstance(message, relay.Sync) and link in self._matchers:
             self._ask_all()
         else:
@@ -305,14 +302,15 @@ class Dispatcher(PacketRole):
 
     def _acked(self, link: Link, ack: relay.Ack, now: float) -> None:
         if not ack.clients:
-            if ack.away and ack.message_id in self._confirming:
-                self._confirming[ack.message_id].away += ack.away
+            waiting = self._confirming.get(ack.message_id)
+            if ack.away and waiting is not None:
+                sure = [one.connector for one in ack.away if self._way(one.connector) is link]
+                waiting.told(ack.away, sure, now)
             self._confirmed(link, ack.message_id, now)
             return
         connector = ack.connector or self.peers[link].node
         outbox = self.outboxes.get(connector)
-        known = outbox and outbox.acked(ack.message_id, ack.clients, ack.moved)
-        parcel = known or None
+        parcel = outbox.acked(ack.message_id, ack.clients, ack.moved) if outbox else None
         if parcel is None or outbox is None:
             return
         if not outbox:
@@ -338,7 +336,7 @@ class Dispatcher(PacketRole):
 
     # Subscriptions
 
-    def _subscription(self, link: Link, message: relay.Relayed) -> None:
+    def _subscription(self, link: Link, message: relay.Relayed, now: float) -> None:
         if not isinstance(message, relay.Subscribe | relay.Unsubscribe | relay.Sync):
             raise Malformed("a connector sends subscriptions and acks")
         if message.connector != self.peers[link].node:
@@ -348,10 +346,14 @@ class Dispatcher(PacketRole):
         image = message.encode()
         for matcher in self._matchers:
             matcher.send(image)
-        asked: set[Link | bytes] = {*self._matchers, *self._absent}
-        confirm = not isinstance(message, relay.Sync) and asked
+        ends = isinstance(message, relay.Unsubscribe) and not message.name
+        asked: set[Link | bytes] = {*self._matchers, *(() if ends else self._absent)}
+        away = self._absent.since(now) if ends else None
+        confirm = not isinstance(message, relay.Sync) and (asked or away)
         if confirm and len(self._confirming) < MAX_CONFIRMING:
-            self._confirming[message.message_id] = Confirming(link, asked, image)
+            identity = message.message_id
+            self._confirming[identity] = Confirming(link, asked, image, away=away)
+            self._confirmed(link, identity, now)  # nobody may be there to wait for
 
     def _confirmed(self, who: Link | bytes, message_id: bytes, now: float) -> None:
         waiting = self._confirming.get(message_id)
@@ -361,7 +363,7 @@ class Dispatcher(PacketRole):
         if not waiting.asked:
             del self._confirming[message_id]
             self._tell_moved(waiting.link, self._passed.pop(message_id, None))
-            away = self._away(waiting.claim, waiting.away, now) if waiting.claim else ()
+            away = self._away(waiting, now)
             waiting.link.send(relay.Ack(message_id, away=away).encode())
 
     def _confirmed_by(self, matcher: bytes, now: float) -> None:
@@ -375,8 +377,8 @@ class Dispatcher(PacketRole):
                 if not self._confirming[message_id].asked:
                     del self._confirming[message_id]
 
-    def _forget_confirming(self, link: Link, now: float) -> None:
-        """A matcher that is gone need not agree; a connector that is gone need not know."""
+    def _forget_confirming(self, link: Link, gone: Iterable[bytes], now: float) -> None:
+        """A matcher that is gone need not agree, a connector that is gone need not know; it may have had a session."""
         for message_id, waiting in list(self._confirming.items()):
             if waiting.link is link:
                 del self._confirming[message_id]
@@ -388,6 +390,7 @@ class Dispatcher(PacketRole):
                 lost = relay.Nak(message_id, "no-service it was lost on the way", change.connector)
                 waiting.link.send(lost.encode())
             else:
+                waiting.away.update({} if waiting.ends else dict.fromkeys(gone, now))
                 self._confirmed(link, message_id, now)
 
     # Sessions that move
@@ -405,15 +408,17 @@ class Dispatcher(PacketRole):
                 way.send(claim.encode())
             return
         known = self._homes.find(claim.client)
-        if known is not None and known.rank > claim.rank and self._is_elsewhere(known, claim):
-            link.send(known.encode())  # who was away may not know that the session is elsewhere
-            link.send(relay.Ack(claim.message_id).encode())
-            return
+        if known is not None and known.rank > claim.rank:
+            if (
+                known.connector == claim.connector
+            ):  # it was started again, and has forgotten since when
+                claim = msgspec.structs.replace(claim, time=known.time)
+            elif self._reaches(known.connector):
+                link.send(known.encode())  # who was away may not know that the session is elsewhere
+                link.send(relay.Ack(claim.message_id).encode())
+                return
         self._homes.settle(claim)
         self._ask(link, asked, claim, now)
-
-    def _is_elsewhere(self, known: relay.Claim, claim: relay.Claim) -> bool:
-        return known.connector != claim.connector and self._way(known.connector) is not None
 
     def _pass_on(self, link: Link, change: relay.Subscribe) -> None:
         """A session's former connector tells the new one what its client asked for."""
@@ -455,19 +460,20 @@ class Dispatcher(PacketRole):
         if waiting is not None and (waiting.link is link or waiting.link.plug == "peers"):
             waiting.link = link  # a peer told us of it before; now somebody waits for the answer
             return
-        if not everybody or full or waiting is not None:
-            away = self._away(claim, (), now)
+        if full or waiting is not None:
+            away = absences(self._homes.away(claim, self._reaches, now))
             link.send(relay.Ack(claim.message_id, away=away).encode())
-        else:
-            self._confirming[claim.message_id] = Confirming(link, everybody, claim=claim)
+            return
+        self._confirming[claim.message_id] = Confirming(link, everybody, claim=claim)
+        self._confirmed(link, claim.message_id, now)  # nobody may be there to ask
 
-    def _away(
-        self, claim: relay.Claim, told: Iterable[relay.Absence], now: float
-    ) -> tuple[relay.Absence, ...]:
-        """Connectors that had the session before, and that neither we nor those we asked reach."""
-        ours = absences(self._homes.answered(claim, self._reaches, now))
-        known = {one.connector: one for one in told if not self._reaches(one.connector)}
-        return tuple({**known, **{one.connector: one for one in ours}}.values())
+    def _away(self, waiting: Confirming, now: float) -> tuple[relay.Absence, ...]:
+        """Who may owe a session something: matchers that have not heard of its end, or connectors that had it before."""
+        claim = waiting.claim
+        if claim is not None and waiting.link.plug == "connectors":  # all were asked that we reach
+            self._homes.answered(claim, self._reaches)
+        ours = self._homes.away(claim, self._reaches, now) if claim is not None else {}
+        return absences({**waiting.owing(self._reaches, now), **ours})
 
     def _reaches(self, connector: bytes) -> bool:
         return self._way(connector) is not None

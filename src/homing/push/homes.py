@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from homing.push.places import node_ids
 from homing.wire.relay import Absence, Claim
 
 MAX_HOMES: Final = 65_536
@@ -32,7 +35,9 @@ class Homes:
         self._lost: dict[bytes, float] = {}
 
     def __iter__(self) -> Iterator[Claim]:
-        return iter([home.claim for home in self._homes.values()])
+        """As peers are told them: with who owes."""
+        homes = self._homes.values()
+        return iter([replace(one.claim, owing=b"".join(sorted(one.owing))) for one in homes])
 
     def find(self, client: bytes) -> Claim | None:
         """The claim that holds, as far as we have heard."""
@@ -42,25 +47,32 @@ class Homes:
     def settle(self, claim: Claim) -> None:
         """This one holds from now on; who had the session before may owe some of it."""
         before = self._homes.pop(claim.client, None)
-        owing: frozenset[bytes] = frozenset()
+        owing = set(node_ids(claim.owing))
         if before is not None:
-            owing = (before.owing | {before.claim.connector}) - {claim.connector}
-        self._homes[claim.client] = Home(claim, owing)
+            owing |= {*before.owing, before.claim.connector}
+        claim = replace(claim, owing=b"")
+        self._homes[claim.client] = Home(claim, frozenset(owing - {claim.connector}))
         if len(self._homes) > MAX_HOMES:
             del self._homes[next(iter(self._homes))]
 
-    def answered(
+    def answered(self, claim: Claim, reaches: Callable[[bytes], bool]) -> None:
+        """All that can be asked have answered a claim: they owe nothing more."""
+        home = self._homes.get(claim.client)
+        if home is not None and home.claim.rank == claim.rank:
+            owing = frozenset(one for one in home.owing if not reaches(one))
+            self._homes[claim.client] = home._replace(owing=owing)
+
+    def away(
         self, claim: Claim, reaches: Callable[[bytes], bool], now: float
     ) -> dict[bytes, float]:
-        """All that can be asked have answered a claim: those that cannot, and for how long."""
+        """Those that may owe something and cannot be asked, and for how long."""
         home = self._homes.get(claim.client)
         if home is None or home.claim.rank != claim.rank:
             return {}
-        owing = frozenset(one for one in home.owing if not reaches(one))
-        self._homes[claim.client] = home._replace(owing=owing)
+        owing = sorted(one for one in home.owing if not reaches(one))
         for one in owing:  # gone before we came: nobody knows since when
             self.lost(one, now)
-        return {one: now - self._lost[one] for one in sorted(owing) if one in self._lost}
+        return {one: now - self._lost[one] for one in owing if one in self._lost}
 
     def handed_over(self, client: bytes, connector: bytes) -> None:
         """It owes the client nothing more."""

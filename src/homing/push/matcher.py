@@ -32,9 +32,9 @@ from homing.push.handover import RETRY, Handover, OwingRole
 from homing.push.holdings import Holdings, Standing, read_standing
 from homing.push.intake import ACKS, HEARD, Intake
 from homing.push.links import Peer, unnamed
-from homing.push.neighbours import PLACE, SWEEP, Neighbours, node_ids
+from homing.push.neighbours import PLACE, SWEEP, Neighbours
 from homing.push.placement import Plan
-from homing.push.places import by_connector
+from homing.push.places import by_connector, node_ids
 from homing.push.ring import Ring
 from homing.push.surveys import SURVEYS, Surveys
 from homing.push.table import Entry, Index

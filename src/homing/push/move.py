@@ -23,8 +23,10 @@ class Move:
         "again",
         "claims",
         "ending",
+        "handing",
         "link",
         "number",
+        "owing",
         "pause",
         "sent",
         "session",
@@ -47,6 +49,9 @@ class Move:
         self.told: set[bytes] = set()  # changes that tell of its subscriptions
         # The one that ends them here, until the matchers say that it has.
         self.ending = b"" if session.stamp else UNSURE
+        # Some of them are away, the last of them since then, and may owe the session something.
+        self.owing: float | None = None
+        self.handing: dict[Link, bytes] = {}  # whose claim was answered before they are back
         self.tried = 0.0
         self.again = 0.0  # when, without a link
         self.pause = REFUSED_SECONDS

@@ -179,8 +179,15 @@ class Moves:
         if move is not None:
             move.told.discard(message_id)
             if message_id == move.ending:
-                move.ending = b""
+                self._ended(move, away, now)
             self._settle(move, now)
+
+    def _ended(self, move: Move, away: Iterable[relay.Absence], now: float) -> None:
+        """The matchers have heard that a session's subscriptions have ended, but for those that are away."""
+        lately = min([one.milliseconds for one in away], default=None)
+        move.owing = None if lately is None else now - lately / 1000
+        if lately is None:
+            move.ending = b""
 
     def _overdue(self, message_id: bytes, awaiting: Awaiting, now: float) -> None:
         if awaiting.overdue(len(awaiting.session.early or ()), now):
@@ -287,6 +294,7 @@ class Moves:
     def _begin(self, move: Move, now: float) -> None:
         """Tell and send all of it, from the start."""
         move.tried = now
+        move.owing = None
         self._put_by.pop(move.session.client, None)
         self._recall(move)
         move.link = next(iter(self._dispatchers()), None)
@@ -306,8 +314,9 @@ class Moves:
     def stored(self, session: Session, now: float) -> None:
         """A publication for a session that is going is on disk."""
         self.forward(session)
-        if session.move is not None and (session.move.claims or session.move.settled is None):
-            self._settle(session.move, now)
+        move = session.move
+        if move is not None and (move.claims or move.handing or move.settled is None):
+            self._settle(move, now)
 
     def forward(self, session: Session) -> None:
         """Send what waits to where the session is going."""
@@ -397,13 +406,14 @@ class Moves:
         """All is there: its subscriptions end here, and whoever waits for it is told.
 
         Not before the matchers say that they have ended: what they found until then is here before that is, and goes too.
+        Where some are away the answer says so, and that all is handed over follows when they have been there.
         """
         session = move.session
         if move.sent or move.told or session.waiting:
             return
         try:
             # It may have begun anew before the answer to the last end came.
-            if session.subscriptions or move.ending:
+            if session.subscriptions or (move.ending and move.owing is None):
                 move.ending = self._connector.unsubscribe(session, "", now)
                 move.told.add(move.ending)
                 self._told[move.ending] = move
@@ -413,16 +423,28 @@ class Moves:
         if self._connector.is_storing(session.client):
             return  # what was found before is here, but not on disk: it goes first
         move.settled = now
-        handed = list(move.claims.items())
+        move.handing.update(move.claims)
+        node = self._connector.node
+        if move.owing is not None:
+            self._tell_claims(move, (relay.Absence(node, int((now - move.owing) * 1000)),))
+            return
         self._tell_claims(move)
-        for link, identity in handed:
-            node = self._connector.node
+        for link, identity in move.handing.items():
             link.send(relay.HandedOver(identity, session.client, move.to, node).encode())
+        move.handing.clear()
 
-    def _tell_claims(self, move: Move) -> None:
+    def _tell_claims(self, move: Move, away: tuple[relay.Absence, ...] = ()) -> None:
         for link, identity in move.claims.items():
-            link.send(relay.Ack(identity).encode())
+            link.send(relay.Ack(identity, away=away).encode())
         move.claims.clear()
+
+    def end_again(self, link: Link) -> None:
+        """A matcher may be back: it is told which sessions have ended here, and sends before its answer what it owes them."""
+        for move in [move for move in self._moving.values() if move.owing is not None]:
+            move.told.add(move.ending)
+            self._told[move.ending] = move
+            ended = relay.Unsubscribe(move.ending, move.session.client, self._connector.node)
+            link.send(ended.encode())
 
     def _stay(self, session: Session) -> None:
         """It goes nowhere, or no longer there."""

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from homing.errors import Malformed, SubscriptionError
-from homing.ids import NODE_ID_BYTES
 from homing.ports import Link
 from homing.push.hearing import PATIENCE, Hearing
 from homing.push.links import Peer
 from homing.push.placement import EVERYWHERE, Plan, Tile, dump_plan, load_plan
+from homing.push.places import node_ids
 from homing.push.precedence import Precedence
 from homing.push.ring import Ring, vnode_hashes
 from homing.push.subscription import parse_attributes
@@ -326,8 +326,3 @@ class Neighbours:
             eras=[owed.eras.newest, *owed.lowest] if owed.late else [],
             number=self.hearing.told,
         ).encode()
-
-
-def node_ids(data: bytes) -> list[bytes]:
-    """The ids in a concatenated list of them."""
-    return [data[at : at + NODE_ID_BYTES] for at in range(0, len(data), NODE_ID_BYTES)]

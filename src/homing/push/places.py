@@ -80,6 +80,11 @@ def _grouped(listed: bytes) -> dict[bytes, bytes]:
     return {connector: b"".join(runs) for connector, runs in groups.items()}
 
 
+def node_ids(data: bytes) -> list[bytes]:
+    """The ids in a concatenated list of nodes."""
+    return [data[at : at + NODE_ID_BYTES] for at in range(0, len(data), NODE_ID_BYTES)]
+
+
 def _run_end(listed: bytes, at: int, connector: bytes) -> int:
     """Where the entries at this connector end: doubling steps, since runs are mostly long."""
     step = 1

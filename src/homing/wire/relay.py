@@ -225,13 +225,17 @@ class Sync(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """A client is at this connector since `time` (unix, µs), and its session with it if durable."""
+    """A client is at this connector since `time` (unix, µs), and its session with it if durable.
+
+    `owing`: among dispatchers, connectors that had the session before and have not handed it over, as far as is known.
+    """
 
     message_id: bytes
     client: bytes
     connector: bytes
     time: int
     durable: bool = True
+    owing: bytes = b""
 
     def encode(self) -> bytes:
         items = [
@@ -239,6 +243,7 @@ class Claim(Struct, frozen=True):
             (CONNECTOR, self.connector),
             (PHASE, CLAIM if self.durable else VISIT),
             (TIME, self.time.to_bytes(TIME_BYTES, "big")),
+            *_present((CONNECTORS, self.owing)),
         ]
         return packet.encode(packet.STATUS, items, key=(MESSAGE_ID, self.message_id))
 
@@ -371,7 +376,10 @@ def _status(items: dict[int, bytes]) -> Sync | Claim | HandedOver:
         node = _sized(items, NODE, NODE_ID_BYTES, "node id")
         return HandedOver(identity, client, connector, node)
     time = int.from_bytes(_sized(items, TIME, TIME_BYTES, "time"), "big")
-    return Claim(identity, client, connector, time, phase == CLAIM)
+    owing = items.get(CONNECTORS, b"")
+    if len(owing) % NODE_ID_BYTES:
+        raise Malformed(f"connector ids are {NODE_ID_BYTES} bytes each, got {len(owing)}")
+    return Claim(identity, client, connector, time, phase == CLAIM, owing)
 
 
 def id_of(items: dict[int, bytes]) -> bytes:
