@@ -36,7 +36,7 @@ def test_nobody_is_waited_for_longer_than_the_session_says(patience: float, away
     assert awaiting.waits == (patience > away / 1000)
     if awaiting.waits:
         assert awaiting.due <= max(HOLD_SECONDS, patience)
-        assert awaiting.overdue(0, awaiting.due)
+        assert awaiting.overdue(0, False, awaiting.due)
 
 
 def test_who_has_handed_over_is_not_waited_for() -> None:
@@ -44,9 +44,20 @@ def test_who_has_handed_over_is_not_waited_for() -> None:
     awaiting.handed_over(X)
     awaiting.heard(link, [relay.Absence(X, 0), relay.Absence(Y, 0)], 0.0)
     assert list(awaiting.away) == [Y]
-    assert not awaiting.overdue(3, 10.0), "something comes"
+    assert not awaiting.overdue(3, False, 10.0), "something came"
+    assert not awaiting.overdue(3, True, 20.0), "something is on its way to the disk"
     awaiting.handed_over(Y)
     assert awaiting.done
+
+
+@pytest.mark.parametrize(("patience", "due"), [(0.0, HOLD_SECONDS), (10.0, 10.0)])
+def test_who_is_silent_is_waited_for_as_long_as_the_session_says(
+    patience: float, due: float
+) -> None:
+    """A disk that is busy for seconds made the rest of a session come behind what was newer."""
+    awaiting, _ = waiting(patience)
+    assert awaiting.due == due
+    assert awaiting.overdue(0, False, due)
 
 
 def away(homes: Homes, one: relay.Claim, here: set[bytes], now: float) -> dict[bytes, float]:

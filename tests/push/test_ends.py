@@ -114,6 +114,34 @@ def test_who_is_lost_before_it_has_answered_a_claim_may_have_had_the_session() -
     assert acks(desk.connector) == [relay.Ack(message_id(2), away=away)]
 
 
+def test_a_connector_that_comes_while_a_claim_waits_is_asked_as_well() -> None:
+    """It may have had the session; the claim was asked of others before it was there, and answered for it too."""
+    desk = test_dispatcher.Desk()
+    claim = relay.Claim(message_id(2), client_id(1), C1, 2)
+    desk.tell(desk.connector, claim)
+    late = desk.joined("connectors", relay.Hello(C3, b"connector"))
+    assert claim in sent(late)
+    desk.tell(desk.peer, relay.Ack(message_id(2)))
+    assert acks(desk.connector) == []
+    desk.tell(late, relay.Ack(message_id(2)))
+    assert acks(desk.connector) == [relay.Ack(message_id(2))]
+
+
+def test_a_peer_whose_connector_comes_while_a_claim_waits_is_asked_again() -> None:
+    desk = test_dispatcher.Desk()
+    other = desk.joined("peers", relay.Hello(b"disp0003", b"dispatcher"))
+    claim = relay.Claim(message_id(2), client_id(1), C1, 2)
+    desk.tell(desk.connector, claim)
+    desk.tell(other, relay.Ack(message_id(2)))
+    sent(other)
+    desk.tell(other, relay.Hello(b"disp0003", b"dispatcher", connectors=C3))
+    assert claim in sent(other)
+    desk.tell(desk.peer, relay.Ack(message_id(2)))
+    assert acks(desk.connector) == []
+    desk.tell(other, relay.Ack(message_id(2)))
+    assert acks(desk.connector) == [relay.Ack(message_id(2))]
+
+
 def test_a_peer_that_dials_us_hears_at_once_where_sessions_are() -> None:
     """It may have been started anew, and our own dial may take a second."""
     desk = test_dispatcher.Desk()

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from homing.push.awaiting import HOLD_SECONDS
 from homing.push.doorway import CONFIRM_SECONDS
 from homing.push.move import REFUSED_SECONDS
 from homing.push.moves import MOVES, RETRY_SECONDS
+from homing.push.sessions import Limits
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import Push
@@ -18,6 +18,7 @@ from tests.push.desk import NODE, Desk, client_id, message_id
 
 OTHER = b"conn0002"
 DURABLE = {"ack": True, "resume": True}
+PATIENCE = Limits().wait  # of a session that does not say
 
 
 def claim_by_other(desk: Desk, number: int, later: float = 1.0) -> relay.Claim:
@@ -96,9 +97,9 @@ def test_a_claim_that_nobody_answers_holds_for_a_moment_only() -> None:
     desk.settle()
     desk.push(1, 1)
     desk.settle()
-    desk.wake(HOLD_SECONDS - 0.1)
+    desk.wake(PATIENCE - 0.1)
     assert desk.ids(link) == []
-    desk.wake(HOLD_SECONDS + 0.1)
+    desk.wake(PATIENCE + 0.1)
     assert desk.ids(link) == [1]
 
 
@@ -464,7 +465,7 @@ def test_what_was_published_in_the_second_a_client_came_is_flagged_if_it_was_els
         theirs = relay.Subscribe(message_id(1), client_id(1), NODE, b"default", b'{"n":{"use":2}}')
         desk.connector.receive(desk.dispatcher, theirs.encode(), desk.now)
     if before == "nobody knows":
-        desk.wake(HOLD_SECONDS)
+        desk.wake(PATIENCE)
     else:
         desk.grant()
     desk.settle()

@@ -1,8 +1,8 @@
 """A claim that is not answered: who has to, and who is away and may hold something older. Pure.
 
-Nothing is sent to the client meanwhile. Who is asked has HOLD_SECONDS, and as much again while something comes:
-a connector that is stuck must not keep the clients of others waiting. One that is known to be away is
-waited for as long as the session says, from when it went: a restart is short, and after that nobody waits for it.
+Nothing is sent to the client meanwhile. Who is asked has as long as the session says, HOLD_SECONDS at least, and as much
+again while something comes: a disk that is busy for a moment is no reason to go on without what is on it. One that is known to be away is
+waited for as long, from when it went: a restart is short, and after that nobody waits for it.
 So are dispatchers when none is left: without them nobody can be asked, and nothing new comes.
 """
 
@@ -16,14 +16,26 @@ from homing.push.sessions import Session
 from homing.wire.relay import Absence
 
 HOLD_SECONDS: Final = 2.0
-"""How long a client waits for what is older, and again while some of it comes. A connector that
-is stuck must not keep the clients of others waiting."""
+"""How long a client waits at least for what is older, and again while some of it comes, whatever its session says: who
+lives answers within that. A connector that is stuck keeps the clients of others waiting for no longer than they say."""
 
 
 class Awaiting:
     """A claim of ours: for which session, and who has not answered."""
 
-    __slots__ = ("answered", "away", "due", "here", "links", "seen", "session", "told", "unasked")
+    __slots__ = (
+        "answered",
+        "away",
+        "due",
+        "here",
+        "hold",
+        "least",
+        "links",
+        "seen",
+        "session",
+        "told",
+        "unasked",
+    )
 
     def __init__(
         self, session: Session, links: Iterable[Link], now: float, alone: float | None = None
@@ -36,7 +48,9 @@ class Awaiting:
         self.away: dict[bytes, float] = {}  # connector -> until when it is waited for
         self.here: set[bytes] = set()  # those that have handed over what they had
         self.seen = 0  # how much had come when last looked
-        self.due = now + HOLD_SECONDS if alone is None else alone + session.patience
+        self.hold = max(HOLD_SECONDS, session.patience)
+        self.least = now + HOLD_SECONDS  # until then even those are waited for whose time is over
+        self.due = now + self.hold if alone is None else alone + session.patience
         self.told = False  # the client, that it waits
 
     @property
@@ -52,7 +66,7 @@ class Awaiting:
         """Somebody is there to ask."""
         self.links.add(link)
         self.unasked = False
-        self.due = max(self.due, now + HOLD_SECONDS)
+        self.due = max(self.due, now + self.hold)
 
     def heard(self, link: Link, absent: Iterable[Absence], now: float) -> None:
         """One who was asked answers, for all that it reaches."""
@@ -63,7 +77,7 @@ class Awaiting:
             if until > now and connector not in self.here:
                 self.away[connector] = max(until, self.away.get(connector, 0.0))
         if self.waits:
-            self.due = max(self.due, *self.away.values())
+            self.due = max(self.least, *self.away.values())
 
     def lost(self, link: Link, now: float) -> None:
         """One who was asked will not answer; if nobody does the next who comes is asked."""
@@ -77,10 +91,10 @@ class Awaiting:
         self.here.add(connector)
         self.away.pop(connector, None)
 
-    def overdue(self, come: int, now: float) -> bool:
-        """The time is over; whether it is for good. `come`: how much has, in all."""
-        if come > self.seen:
-            self.seen, self.due = come, now + HOLD_SECONDS
+    def overdue(self, come: int, coming: bool, now: float) -> bool:
+        """The time is over; whether it is for good. `come`: how much has, in all; `coming`: more is here, and not on disk."""
+        if come > self.seen or coming:
+            self.seen, self.due = come, now + self.hold
             return False
         left = [until for until in self.away.values() if until > now]
         if self.links or not left:

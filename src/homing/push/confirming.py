@@ -84,6 +84,16 @@ class Confirming:
         return {one: now - since for one, since in known if one in certain or not reaches(one)}
 
 
+def ask_too(changes: Iterable[Confirming], link: Link, connectors: Collection[bytes]) -> None:
+    """Connectors that come while a claim waits for others' answers may have had its session: they are asked as well."""
+    for change in changes:
+        claim = change.claim
+        ours = link.plug == "connectors" or change.link.plug == "connectors"
+        if claim is not None and ours and set(connectors) - {claim.connector}:
+            change.asked.add(link)
+            link.send(claim.encode())
+
+
 class Absent:
     """Matchers that should be here and are not, and until when they are waited for."""
 

@@ -20,7 +20,7 @@ import msgspec
 
 from homing.errors import Malformed
 from homing.ports import Link, Port
-from homing.push.confirming import MEET_SECONDS, MEETING, Absent, Confirming
+from homing.push.confirming import MEET_SECONDS, MEETING, Absent, Confirming, ask_too
 from homing.push.homes import Homes, absences
 from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
@@ -158,6 +158,7 @@ class Dispatcher(PacketRole):
         self.connectors[connector] = link
         self._tell_all()
         self._attach(connector)
+        ask_too(self._confirming.values(), link, {connector})
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
         if link in self._matchers:
@@ -209,6 +210,7 @@ class Dispatcher(PacketRole):
             self._homes.found(connector)
             self._attach(connector)
         self._miss(before, now)
+        ask_too(self._confirming.values(), link, {*node_ids(connectors)} - {*before})
 
     # Publications
 
@@ -409,9 +411,8 @@ class Dispatcher(PacketRole):
             return
         known = self._homes.find(claim.client)
         if known is not None and known.rank > claim.rank:
-            if (
-                known.connector == claim.connector
-            ):  # it was started again, and has forgotten since when
+            # One that was started again has forgotten since when.
+            if known.connector == claim.connector:
                 claim = msgspec.structs.replace(claim, time=known.time)
             elif self._reaches(known.connector):
                 link.send(known.encode())  # who was away may not know that the session is elsewhere
@@ -438,10 +439,7 @@ class Dispatcher(PacketRole):
         way.send(change.encode())
 
     def _tell_moved(self, link: Link, change: relay.Subscribe | None) -> None:
-        """The new connector has a subscription: our matchers hear of it before the old one's ends.
-
-        Its own dispatcher may not have reached all of them yet.
-        """
+        """The new connector has a subscription: our matchers, of whom its dispatcher may not know all, hear of it before the old one's ends."""
         if change is not None and link.plug == "connectors":
             image = msgspec.structs.replace(change, moved=True).encode()
             for matcher in self._matchers:

@@ -190,12 +190,14 @@ class Moves:
             move.ending = b""
 
     def _overdue(self, message_id: bytes, awaiting: Awaiting, now: float) -> None:
-        if awaiting.overdue(len(awaiting.session.early or ()), now):
-            self._was_elsewhere(awaiting.session)  # the silent one may have it
+        session = awaiting.session
+        coming = self._connector.is_storing(session.client, moved=True)
+        if awaiting.overdue(len(session.early or ()), coming, now):
+            self._was_elsewhere(session)  # the silent one may have it
             if awaiting.unasked:
-                self._go_on(awaiting.session, now)  # whoever comes is asked nevertheless
+                self._go_on(session, now)  # whoever comes is asked nevertheless
             else:
-                self._answered(awaiting.session, now)
+                self._answered(session, now)
         else:
             self._connector.port.later(awaiting.due, message_id)
 
