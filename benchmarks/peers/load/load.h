@@ -15,6 +15,8 @@ struct buffer {
 
 struct conn {
     int fd, number, worker, up, stage, dirty, blocked;
+    int interval;  /* ms between a worker's heartbeats, as the broker told it; 0: it did not */
+    uint64_t beaten; /* when it last beat */
     struct buffer in, out;
 };
 
@@ -28,7 +30,7 @@ struct protocol {
 
 struct options {
     const char *service;
-    int fe, be, workers, clients, inflight, size, credit, envelope, mute;
+    int fe, be, workers, clients, inflight, size, credit, envelope, mute, patient;
     long requests;
     double settle, warm, seconds, rate;
 };
