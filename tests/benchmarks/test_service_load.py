@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from pathlib import Path
 from shutil import which
 
@@ -11,6 +13,7 @@ import pytest
 from benchmarks.peers import HERE, floor_program, majordomo_program
 from benchmarks.service.brokers import Broker, homing, one_path, one_port, plain_path
 from benchmarks.service.drive import bytes_per_request, expect, loading, once
+from homing.sync import Client
 
 pytestmark = [
     pytest.mark.slow,
@@ -60,6 +63,24 @@ def test_the_load_comes_by_unix_sockets(tmp_path: Path) -> None:
             assert Path(str(running.fe)).is_socket()
         options = {"workers": 2, "inflight": 10, "size": 70_000, "seconds": 0.3}
         assert once(start, "mdp01", options).rate > 0
+
+
+def test_patient_workers_of_the_load_keep_to_what_the_broker_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOMING_SERVICE_IDLE_BEATS", "4")
+    start = homing(plain_path(tmp_path / "src"))
+    options = {"workers": 20, "clients": 1, "mute": 1, "patient": 30_000}
+    with start() as running, loading(running, "mdp0x", options) as output:
+        expect(output, "start")
+        with Client(f"tcp://127.0.0.1:{running.fe}") as client:
+            deadline = time.monotonic() + 30
+            told: list[float] = []
+            while told != [5.0] * 20:
+                assert time.monotonic() < deadline, told
+                time.sleep(0.1)
+                workers = json.loads(client.request("mmi.workers"))
+                told = [worker["idle_heartbeat"] for worker in workers]
 
 
 def test_a_load_that_is_refused_says_so(capfd: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ async def broker(
     *,
     mechanism: Mechanism = NULL,
     heartbeat: float = 2.5,
+    idle_beats: float = 800.0,
     localfe: str = "tcp://127.0.0.1:0",
     localbe: str = "tcp://127.0.0.1:0",
     **policy: Any,
@@ -62,7 +63,8 @@ async def broker(
     for name in ("localfe", "localbe"):
         host.add(ZmtpPlug(name, "ROUTER", mechanism=mechanism))
     default = replace(ServicePolicy(absent_grace=0.2), **policy)
-    host.role = Broker(b"test", host, policy=BrokerPolicy(heartbeat=heartbeat, default=default))
+    limits = BrokerPolicy(heartbeat=heartbeat, idle_beats=idle_beats, default=default)
+    host.role = Broker(b"test", host, policy=limits)
     try:
         yield Running(host, host.listen("localfe", localfe), host.listen("localbe", localbe))
     finally:

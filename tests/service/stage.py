@@ -45,10 +45,15 @@ class Stage:
         self.broker.receive(link, mdp.write(message), self.now)
 
     def worker(
-        self, service: bytes, dialect: Dialect = D0X, credit: int = 1, user: str = ""
+        self,
+        service: bytes,
+        dialect: Dialect = D0X,
+        credit: int = 1,
+        user: str = "",
+        slowest: int = 0,
     ) -> RecordingLink:
         link = self.link("localbe", user=user)
-        self.say(link, Ready(dialect, service, credit))
+        self.say(link, Ready(dialect, service, credit, slowest))
         return link
 
     def client(self, peer: bytes = b"", user: str = "") -> RecordingLink:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import homing
-from homing.service.switch import SLACK, SOON
+from homing.service.beats import SLACK, SOON
 from homing.wire import mdp
 from homing.wire.mdp_messages import Dialect, Heartbeat
 from tests.service.rig import FakeBroker, eventually, on_loop, serving

@@ -28,7 +28,7 @@ class WaitQueue(RuleBasedStateMachine):
         super().__init__()
         self.asker = some_asker()
         self.service = Service(b"echo", ServicePolicy())
-        self.deadlines = Deadlines(0.1)
+        self.deadlines = Deadlines(0.1, {})
         self.model: list[list[Pending]] = [[] for _ in range(10)]
         self.held: list[Pending] = []
         self.now = 0.0
@@ -103,7 +103,7 @@ TestWaitQueue = WaitQueue.TestCase
 
 def test_deadlines_follow_what_is_open_not_what_has_been() -> None:
     asker, service = some_asker(), Service(b"echo", ServicePolicy())
-    deadlines = Deadlines(0.1)
+    deadlines = Deadlines(0.1, {})
     for step in range(200):
         now = step * 0.1
         batch = [Pending(asker, service, b"", b"", now, now + 60.0) for _ in range(500)]
@@ -117,7 +117,7 @@ def test_deadlines_follow_what_is_open_not_what_has_been() -> None:
 
 def test_a_clock_that_jumps_finds_everything_due() -> None:
     asker, service = some_asker(), Service(b"echo", ServicePolicy())
-    deadlines = Deadlines(0.1)
+    deadlines = Deadlines(0.1, {})
     batch = [Pending(asker, service, b"", b"", 0.0, 1.0 + n) for n in range(50)]
     for pending in batch:
         deadlines.add(pending)

@@ -202,7 +202,7 @@ async def test_a_silent_broker_is_left_and_dialled_again() -> None:
         worker.service("x", concurrency=7)(_nothing)
         async with serving(worker):
             await eventually(lambda: fake.connections >= 2 and len(ready) >= 2)
-        assert unpack(ready[0]) == [b"", b"MDPW0X", b"\x01", b"x", b"7"]
+        assert unpack(ready[0]) == [b"", b"MDPW0X", b"\x01", b"x", b"7", b"30000"]
 
 
 async def _nothing(body: bytes) -> None:
@@ -417,7 +417,7 @@ async def test_what_goes_over_the_wire() -> None:
         await eventually(lambda: len(heard) == 5)
     start = [b"", b"MDPW0X"]
     assert heard == [
-        [*start, b"\x01", b"half", b"3"],
+        [*start, b"\x01", b"half", b"3", b"30000"],
         [*start, b"\x07", b"ann", b"", b"half", b"one", b"two", b"done"],
         [*start, b"\x08", b"bob", b"", b"peer", b"half", b"three", b"done"],
         [*start, b"\x0b", b"a" * 255, b"", b"half", b"malformed no"],

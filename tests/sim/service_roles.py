@@ -24,7 +24,7 @@ from homing.wire.mdp_messages import (
 )
 
 HEARTBEAT = 1.0
-EXPIRY = 3.0
+LIVENESS = 3
 LONGEST = 8.0  # more than any timeout, less than the quiet at the end
 
 
@@ -37,6 +37,8 @@ class Ledger:
         self.cut: set[bytes] = set()  # its link was lost: an answer can no longer come
         self.runs: Counter[bytes] = Counter()
         self.refusals: Counter[bytes] = Counter()
+        self.expired: list[tuple[float, bytes]] = []  # workers that a broker took for dead
+        self.left: list[tuple[float, str]] = []  # workers that took their broker for dead
 
     def open_requests(self) -> list[bytes]:
         """Asked on a link that still stands, and not answered."""
@@ -118,7 +120,10 @@ class SimClient:
 
 
 class SimWorker:
-    """Serves after a random while; starts over when the broker says so or falls silent."""
+    """Serves after a random while; starts over when the broker says so or falls silent.
+
+    Where READY says that it can, it beats slowly while it is idle, as often as it is told.
+    """
 
     def __init__(
         self, host: SimHost, endpoint: str, ledger: Ledger, ready: Ready, slow: float = 0.2
@@ -129,14 +134,16 @@ class SimWorker:
         self._slow = slow
         self._link: Link | None = None
         self._endpoint = endpoint
-        self._heard = 0.0
+        self._heard = self._said = 0.0
+        self._idle = HEARTBEAT
         self._serial = 0
         self._work: dict[int, Work] = {}
         host.connect("worker", endpoint)
 
     def opened(self, link: Link, now: float) -> None:
         self._link = link
-        self._heard = now
+        self._heard = self._said = now
+        self._idle = HEARTBEAT
         self._work.clear()
         link.send(mdp.write(self._ready))
         self._host.later(now + HEARTBEAT, "beat")
@@ -160,14 +167,21 @@ class SimWorker:
             self._start_over()
         else:
             assert isinstance(order, Heartbeat)
+            assert order.interval <= self._ready.slowest, "slower than it can"
+            if order.interval:
+                self._idle = order.interval / 1000
 
     def wake(self, key: Hashable, now: float) -> None:
         if self._link is None:
             return
         if key == "beat":
             self._host.later(now + HEARTBEAT, "beat")
-            self._link.send(mdp.write(Heartbeat(self._ready.dialect)))
-            if now - self._heard > EXPIRY:
+            pace = HEARTBEAT if self._work else self._idle
+            if now - self._said > pace - HEARTBEAT / 2:
+                self._said = now
+                self._link.send(mdp.write(Heartbeat(self._ready.dialect)))
+            if now - self._heard > pace * LIVENESS:
+                self._ledger.left.append((now, self._host.name))
                 self._start_over()
         elif isinstance(key, int) and key in self._work:
             self._answer(self._work.pop(key))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from random import Random
 
 from msgspec.structs import replace
 
+from homing.journal.events import WorkerLeft
+from homing.service.beats import SLACK
 from homing.service.federation import Peer
 from homing.service.pending import DONE, Pending
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.service.switch import Broker
+from homing.service.worker_pool import Worker
 from homing.testing import (
     Crash,
     Disconnect,
@@ -30,7 +34,7 @@ from homing.testing import (
 )
 from homing.testing.host import RUNNING
 from homing.wire.mdp_messages import Dialect, Ready
-from tests.sim.service_roles import HEARTBEAT, Ledger, SimClient, SimWorker
+from tests.sim.service_roles import HEARTBEAT, LIVENESS, Ledger, SimClient, SimWorker
 
 NAMES = ("a", "b", "c", "d", "e")
 SERVICES = [b"echo", b"once", b"rare", b"nobody"]
@@ -40,6 +44,7 @@ FAULTS_END = 16.0
 QUIET = 34.0
 POLICY = BrokerPolicy(
     heartbeat=HEARTBEAT,
+    idle_beats=0.5,  # two workers at a broker, and they are asked to beat more slowly
     default=ServicePolicy(timeout=TIMEOUT, absent_grace=1.0, max_waiting=50),
     services={b"once": ServicePolicy(timeout=TIMEOUT, at_most_once=True)},
 )
@@ -52,7 +57,7 @@ def scenario(seed: int, faults: FaultPlan) -> None:
     random = Random(seed)
     brokers = brokers_of(seed)
     for name in brokers:
-        _add_broker(sim, name, brokers)
+        _add_broker(sim, name, brokers, ledger)
     for number in range(random.randint(2, 6)):
         _add_worker(sim, ledger, random, number, brokers)
     for name in ("a", "b"):
@@ -71,7 +76,7 @@ def rush(seed: int, faults: FaultPlan) -> None:
     sim, ledger = Simulation(seed, faults, keep=300), Ledger()
     brokers = NAMES[: 2 + seed % 2]
     for name in brokers:
-        _add_broker(sim, name, brokers)
+        _add_broker(sim, name, brokers, ledger)
     for number in range(4):
         ready = Ready((Dialect.D0X, Dialect.D01)[number % 2], b"echo", 1)
         endpoint = f"tcp://{brokers[1 + number % (len(brokers) - 1)]}:localbe"
@@ -121,7 +126,13 @@ def brokers_of(seed: int) -> tuple[str, ...]:
     return NAMES[: (3, 2, 3, 5)[seed % 4]]
 
 
-def _add_broker(sim: Simulation, name: str, brokers: tuple[str, ...]) -> None:
+def _add_broker(
+    sim: Simulation,
+    name: str,
+    brokers: tuple[str, ...],
+    ledger: Ledger,
+    policy: BrokerPolicy = POLICY,
+) -> None:
     peers = {
         other.encode(): (f"tcp://{other}:cloudfe", f"tcp://{other}:statebe")
         for other in brokers
@@ -129,7 +140,15 @@ def _add_broker(sim: Simulation, name: str, brokers: tuple[str, ...]) -> None:
     }
 
     def make(host: SimHost) -> Broker:
-        return Broker(name.encode(), host, policy=POLICY, peers=peers, seed=sim.seed + 1)
+        write = host.journal
+
+        def journal(event: object) -> int:
+            if isinstance(event, WorkerLeft) and event.reason == b"expired":
+                ledger.expired.append((host.now, event.worker))
+            return write(event)
+
+        host.journal = journal  # type: ignore[method-assign]
+        return Broker(name.encode(), host, policy=policy, peers=peers, seed=sim.seed + 1)
 
     plugs = ("localfe", "localbe", "cloudfe", "statebe")
     identities = {f"cloudbe/{other}": name.encode() for other in brokers}
@@ -152,7 +171,8 @@ def _add_worker(
     if dialect == Dialect.D0X:
         service = random.choice([service, service, b""])
         credit = random.choice((1, 3))
-    ready, endpoint = Ready(dialect, service, credit), f"tcp://{broker}:localbe"
+    slowest = (30_000, 0, 4_000)[number % 3] if dialect == Dialect.D0X else 0
+    ready, endpoint = Ready(dialect, service, credit, slowest), f"tcp://{broker}:localbe"
     slow = random.choice((0.05, 0.3, 2.0))
     sim.node(f"worker{number}", lambda host: SimWorker(host, endpoint, ledger, ready, slow))
 
@@ -162,8 +182,45 @@ def _add_client(sim: Simulation, ledger: Ledger, broker: str) -> None:
     sim.node(f"client-{broker}", lambda host: SimClient(host, endpoint, ledger, SERVICES))
 
 
+def fleet(seed: int, faults: FaultPlan) -> None:
+    """Many workers at one broker come and go; only who stalls is taken for dead, or takes the broker for it."""
+    sim, ledger = Simulation(seed, faults, keep=300), Ledger()
+    _add_broker(sim, "a", ("a",), ledger, dataclasses.replace(POLICY, idle_beats=2.0))
+    for number in range(FLEET):
+        ready = Ready(Dialect.D0X, b"echo", 1 + number % 2, (30_000, 5_000, 0)[number % 3])
+        slow = (0.05, 3.0)[number % 2]
+        work = partial(SimWorker, endpoint="tcp://a:localbe", ledger=ledger, ready=ready, slow=slow)
+        sim.node(f"worker{number}", work)
+    _add_client(sim, ledger, "a")
+    slowest = Slowest()
+    sim.always(Watch(("a",)), every=0.1)
+    sim.always(slowest, every=0.5)
+    sim.at_end(lambda sim: _all_ended(ledger))
+    sim.run(until=QUIET)
+    sim.finish()
+    stalls = [fault for fault in faults.faults if isinstance(fault, Pause)]
+    for now, _ in ledger.expired:
+        assert any(stall.at < now < stall.at + stall.lasts + GRACE for stall in stalls), now
+    assert {name for _, name in ledger.left} <= {stall.node for stall in stalls}
+    assert {pace for pace in slowest.paces if pace > HEARTBEAT}, "nobody was slow"
+
+
+FLEET = 14
+
+
+class Slowest:
+    """At which paces a broker beat."""
+
+    def __init__(self) -> None:
+        self.paces: set[float] = set()
+
+    def __call__(self, sim: Simulation) -> None:
+        if sim.nodes["a"].host.state == RUNNING:
+            self.paces |= {worker.pace for worker in sim.nodes["a"].role.core.roster}
+
+
 class Watch:
-    """While a broker runs undisturbed, nothing is open past its deadline and the grace."""
+    """While a broker runs undisturbed, nothing is open past its deadline and the grace, and no worker that hangs over a request is kept."""
 
     def __init__(self, brokers: tuple[str, ...]) -> None:
         self._brokers = brokers
@@ -177,6 +234,17 @@ class Watch:
             elif sim.now - self._stalled.get(name, -9.0) > 1.0:
                 for pending in open_requests(node.role):
                     assert sim.now <= pending.deadline + GRACE, f"{name} holds one too long"
+                for worker in node.role.core.roster:
+                    assert sim.now <= _expected(worker) + GRACE, f"{worker.name!r} hangs"
+
+
+def _expected(worker: Worker) -> float:
+    """Until when a word of a worker must have come, or it is sent away."""
+    begun = [pending.handed for pending in worker.held.values()]
+    if begun:
+        return max(worker.seen, min(begun)) + HEARTBEAT * (LIVENESS + 1 + SLACK)
+    silent = worker.seen + worker.pace * LIVENESS
+    return max(silent, worker.spared) + worker.pace * (1 + SLACK)
 
 
 def open_requests(broker: Broker) -> Iterator[Pending]:
@@ -246,3 +314,27 @@ def test_what_is_sent_ahead_ends_exactly_once_under_faults() -> None:
         )
 
     assert explore(rush, seeds(ci=40, nightly=1000), plan=plan) > 0
+
+
+def test_a_fleet_on_slow_heartbeats_loses_nobody() -> None:
+    """Workers and the broker crash and links are reset, so that the interval changes time and again; some hang."""
+
+    def plan(seed: int) -> FaultPlan:
+        workers = [f"worker{number}" for number in range(FLEET)]
+        random = Random(seed)
+        gone = tuple(
+            Crash(at=random.uniform(0.5, FAULTS_END), node=node, down=random.uniform(0.1, 8.0))
+            for node in (*random.sample(workers, 9), "a")
+        )
+        reset = tuple(
+            Disconnect(at=random.uniform(0.5, FAULTS_END), left="a", right=node)
+            for node in random.sample(workers, 4)
+        )
+        hang = tuple(
+            Pause(at=random.uniform(0.5, FAULTS_END), node=node, lasts=random.uniform(3.0, 16.0))
+            for node in random.sample(workers, seed % 4)
+        )
+        return FaultPlan((*gone, *reset, *hang))
+
+    assert explore(fleet, seeds(ci=10, nightly=200)) > 0
+    assert explore(fleet, seeds(ci=40, nightly=1000), plan=plan) > 0

@@ -55,15 +55,15 @@ def test_nak(service: bytes, reason: bytes, envelope: bytes) -> None:
     assert mdp.read_to_client(mdp.write(sent)) == sent
 
 
-@given(dialects, names, st.integers(1, 65536))
-def test_ready(dialect: Dialect, service: bytes, credit: int) -> None:
-    sent = Ready(dialect, service, credit if dialect == D0X else 1)
+@given(dialects, names, st.integers(1, 65536), st.integers(0, 3_600_000))
+def test_ready(dialect: Dialect, service: bytes, credit: int, slowest: int) -> None:
+    sent = Ready(dialect, service, credit, slowest) if dialect == D0X else Ready(dialect, service)
     assert mdp.worker_dialect(mdp.write(sent)) == dialect
     assert mdp.read_from_worker(mdp.write(sent)) == sent
 
 
 def test_ready_for_any_service() -> None:
-    for sent in (Ready(D0X), Ready(D0X, b"", 7)):
+    for sent in (Ready(D0X), Ready(D0X, b"", 7), Ready(D0X, b"", 1, 30_000)):
         assert mdp.read_from_worker(mdp.write(sent)) == sent
 
 
@@ -98,6 +98,15 @@ def test_heartbeat_and_disconnect_go_both_ways(dialect: Dialect) -> None:
     for sent in (Heartbeat(dialect), Disconnect(dialect)):
         assert mdp.read_from_worker(mdp.write(sent)) == sent
         assert mdp.read_to_worker(mdp.write(sent)) == sent
+
+
+@given(st.integers(1, 3_600_000))
+def test_an_interval_goes_to_workers_alone(interval: int) -> None:
+    image = mdp.write(Heartbeat(D0X, interval))
+    assert unpack(image) == [b"", b"MDPW0X", b"\x04", b"%d" % interval]
+    assert mdp.read_to_worker(image) == Heartbeat(D0X, interval)
+    with pytest.raises(RemoteProtocolError):
+        mdp.read_from_worker(image)
 
 
 @given(names, names, addresses, datas)
@@ -173,6 +182,13 @@ MALFORMED_WORKER = {
     "READY with credit 0": pack([b"", b"MDPW0X", b"\x01", b"echo", b"0"]),
     "READY with credit text": pack([b"", b"MDPW0X", b"\x01", b"echo", b"many"]),
     "READY with huge credit": pack([b"", b"MDPW0X", b"\x01", b"echo", b"99999"]),
+    "READY with interval 0": pack([b"", b"MDPW0X", b"\x01", b"echo", b"1", b"0"]),
+    "READY with no interval": pack([b"", b"MDPW0X", b"\x01", b"echo", b"1", b""]),
+    "READY with a fraction": pack([b"", b"MDPW0X", b"\x01", b"echo", b"1", b"2.5"]),
+    "READY with a long interval": pack([b"", b"MDPW0X", b"\x01", b"echo", b"1", b"3600001"]),
+    "READY with five frames": pack([b"", b"MDPW0X", b"\x01", b"echo", b"1", b"9", b"9"]),
+    "01 READY with an interval": pack([b"", b"MDPW01", b"\x01", b"echo", b"1", b"9"]),
+    "02 READY with an interval": pack([b"MDPW02", b"\x01", b"echo", b"1", b"9"]),
     "01 READY for anything": pack([b"", b"MDPW01", b"\x01"]),
     "01 READY with credit": pack([b"", b"MDPW01", b"\x01", b"echo", b"4"]),
     "02 READY, empty name": pack([b"MDPW02", b"\x01", b""]),
@@ -185,6 +201,18 @@ MALFORMED_WORKER = {
     "cloud answer, no origin": pack([b"", b"MDPW0X", b"\x08", b"c", b"", b"echo"]),
     "failed with two reasons": pack([b"", b"MDPW0X", b"\x0b", b"c", b"", b"echo", b"a", b"b"]),
     "heartbeat with more": pack([b"", b"MDPW0X", b"\x04", b""]),
+    "heartbeat with an interval": pack([b"", b"MDPW0X", b"\x04", b"9"]),
+}
+
+MALFORMED_TO_WORKER = {
+    "no interval": pack([b"", b"MDPW0X", b"\x04", b""]),
+    "interval 0": pack([b"", b"MDPW0X", b"\x04", b"0"]),
+    "a fraction": pack([b"", b"MDPW0X", b"\x04", b"2.5"]),
+    "an interval beyond an hour": pack([b"", b"MDPW0X", b"\x04", b"3600001"]),
+    "two intervals": pack([b"", b"MDPW0X", b"\x04", b"9", b"9"]),
+    "01 with an interval": pack([b"", b"MDPW01", b"\x04", b"9"]),
+    "02 with an interval": pack([b"MDPW02", b"\x05", b"9"]),
+    "half an interval": pack([b"", b"MDPW0X", b"\x04", b"2500"])[:-2],
 }
 
 
@@ -218,6 +246,14 @@ def test_malformed_from_worker(name: str) -> None:
     image = MALFORMED_WORKER[name]
     with pytest.raises(RemoteProtocolError) as caught:
         mdp.read_from_worker(image)
+    assert 0 <= caught.value.offset <= len(image)
+
+
+@pytest.mark.parametrize("name", MALFORMED_TO_WORKER)
+def test_malformed_to_worker(name: str) -> None:
+    image = MALFORMED_TO_WORKER[name]
+    with pytest.raises(RemoteProtocolError) as caught:
+        mdp.read_to_worker(image)
     assert 0 <= caught.value.offset <= len(image)
 
 
@@ -262,6 +298,8 @@ def test_what_a_dialect_lacks_cannot_be_written() -> None:
     impossible = (
         Ready(D01),
         Ready(D02, b"echo", 2),
+        Ready(D01, b"echo", 1, 30_000),
+        Heartbeat(D01, 10_000),
         Answer(D01, Kind.PARTIAL, b"c", b"", pack([b"x"])),
         Answer(D02, Kind.FAILED, b"c", b"", b"why"),
         Report(D01, Kind.PARTIAL, b"echo", pack([b"x"])),

@@ -1,12 +1,13 @@
 /* One process that is every client and every worker of a broker, in one epoll loop.
  *
  *   load PROTOCOL fe=5555 be=5556 [workers=4] [clients=4] [inflight=100] [size=64] [credit=1]
- *        [envelope=0] [settle=0.2] [warm=0.3] [seconds=2] [rate=0] [mute=0] [requests=0]
+ *        [envelope=0] [settle=0.2] [warm=0.3] [seconds=2] [rate=0] [mute=0] [requests=0] [patient=0]
  *
  * PROTOCOL: mdp0x, mdp01, nats, gearman. fe and be are ports on loopback, or paths of unix sockets. Closed loop with `inflight` requests under way, or
  * open loop with `rate` requests a second, latency then counted from when each was due.
  * mute=1: workers never answer, and `requests` are sent once (0: none), so that what the
  * broker holds can be weighed; the load then waits for the end of its standard input.
+ * patient=MS: workers of mdp0x say that they can keep to heartbeats as slow as that, and do.
  *
  * Prints `ready` when all are connected, `start` when measuring begins, `end {json}` after.
  */
@@ -213,7 +214,14 @@ static void turn_once(int timeout) {
     flush_all();
 }
 
-/* Each worker's heartbeat every BEAT seconds, theirs spread evenly as in a real fleet. */
+/* A worker's turn to beat; one that was told a slower interval keeps silent until it is over. */
+static void beat(struct conn *c, uint64_t at) {
+    if ((double)(at - c->beaten) / 1e9 < c->interval / 1e3 - BEAT / 2) return;
+    c->beaten = at;
+    protocol->beat(c);
+}
+
+/* Each worker's turn every BEAT seconds, theirs spread evenly as in a real fleet. */
 static void beats(uint64_t at) {
     static uint64_t last;
     static double due;
@@ -221,7 +229,7 @@ static void beats(uint64_t at) {
     if (last) due += (double)(at - last) / 1e9 / BEAT * options.workers;
     last = at;
     for (; due >= 1; due--, next = (next + 1) % options.workers)
-        if (conns[next].up) protocol->beat(&conns[next]);
+        if (conns[next].up) beat(&conns[next], at);
     flush_all();
 }
 
@@ -295,7 +303,7 @@ static void parse(int count, char **words) {
     struct { const char *name; int *whole; double *real; } known[] = {
         {"workers", &options.workers, 0},
         {"clients", &options.clients, 0}, {"inflight", &options.inflight, 0}, {"size", &options.size, 0},
-        {"credit", &options.credit, 0}, {"envelope", &options.envelope, 0}, {"mute", &options.mute, 0},
+        {"credit", &options.credit, 0}, {"envelope", &options.envelope, 0}, {"mute", &options.mute, 0}, {"patient", &options.patient, 0},
         {"settle", 0, &options.settle}, {"warm", 0, &options.warm}, {"seconds", 0, &options.seconds}, {"rate", 0, &options.rate}};
     for (int i = 0; i < count; i++) {
         char *value = strchr(words[i], '=');

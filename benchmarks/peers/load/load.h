@@ -15,6 +15,8 @@ struct buffer {
 
 struct conn {
     int fd, number, worker, up, stage, dirty, blocked;
+    int interval;  /* ms between a worker's heartbeats, as the broker told it; 0: it did not */
+    uint64_t beaten; /* when it last beat */
     struct buffer in, out;
 };
 
@@ -29,7 +31,7 @@ struct protocol {
 struct options {
     const char *service;
     const char *fe, *be; /* a port on loopback, or a unix socket's path */
-    int workers, clients, inflight, size, credit, envelope, mute;
+    int workers, clients, inflight, size, credit, envelope, mute, patient;
     long requests;
     double settle, warm, seconds, rate;
 };

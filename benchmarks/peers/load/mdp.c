@@ -115,15 +115,24 @@ static void client_takes(struct frame *frames, int count, int nak) {
 
 /* 0X */
 
+static void put_decimal(struct conn *c, int flags, int number) {
+    char digits[12];
+    put_frame(c, flags, digits, (size_t)snprintf(digits, sizeof digits, "%d", number));
+}
+
 static void announce0x(struct conn *c) {
-    char credit[12];
-    size_t digits = 0;
-    for (int rest = options.credit; rest; rest /= 10) digits++;
-    for (int rest = options.credit, i = (int)digits; i--; rest /= 10) credit[i] = (char)('0' + rest % 10);
+    int more = options.credit > 1 || options.patient;
     put_head(c, "MDPW0X");
     put_byte(c, MORE, READY);
-    put_frame(c, options.credit > 1 ? MORE : 0, options.service, strlen(options.service));
-    if (options.credit > 1) put_frame(c, 0, credit, digits);
+    put_frame(c, more ? MORE : 0, options.service, strlen(options.service));
+    if (more) put_decimal(c, options.patient ? MORE : 0, options.credit);
+    if (options.patient) put_decimal(c, 0, options.patient);
+}
+
+static void keep_to(struct conn *c, struct frame *interval) {
+    c->interval = 0;
+    for (size_t i = 0; i < interval->size; i++) c->interval = c->interval * 10 + interval->body[i] - '0';
+    if (!options.patient || c->interval > options.patient) die("an interval that nobody offered");
 }
 
 static void take0x(struct conn *c, struct frame *f, int count) {
@@ -148,6 +157,8 @@ static void take0x(struct conn *c, struct frame *f, int count) {
         copy(c, MORE, &f[4]);
         copy(c, MORE, &f[3]);
         copy(c, 0, &f[7]);
+    } else if (kind == HEARTBEAT && count > 3) {
+        keep_to(c, &f[3]);
     } else if (kind == 5) {
         die("the broker disconnected a worker");
     }

@@ -104,6 +104,13 @@ class Service(Struct, frozen=True, kw_only=True):
             3600,
         ),
     ] = 2.5
+    idle_beats: Annotated[
+        int,
+        count(
+            "heartbeats a second that idle workers should send in all: beyond, those that can beat more slowly; it is 1.6 % of a core",
+            1,
+        ),
+    ] = 800
     liveness: Annotated[
         int,
         count(

@@ -54,6 +54,7 @@ def policy_of(config: Config) -> BrokerPolicy:
     return BrokerPolicy(
         heartbeat=service.heartbeat,
         liveness=service.liveness,
+        idle_beats=service.idle_beats,
         max_body=service.max_message,
         max_services=service.max_services,
         max_credit=service.max_credit,

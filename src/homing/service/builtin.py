@@ -65,6 +65,7 @@ def _workers(core: DispatchCore, body: bytes) -> bytes:
                 "service": _text(worker.service.name) if worker.service is not None else "*",
                 "credit": worker.credit,
                 "holds": len(worker.held),
+                "idle_heartbeat": worker.interval,
             }
             for worker in core.roster
             if not body or (worker.service is not None and worker.service.name == body)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from homing.service.pending import DONE, Pending
+from homing.service.pending import DONE, HELD, Holder, Pending
 
 _SWEEP_FLOOR = 4096
 """Dead entries not worth a sweep: half a megabyte at most."""
@@ -22,10 +22,12 @@ SLICE = 4096
 class Deadlines:
     """Buckets of open requests by due time; `grain` seconds wide."""
 
-    __slots__ = ("_buckets", "_entries", "_grain", "_next", "_overdue", "fresh")
+    __slots__ = ("_begun", "_buckets", "_entries", "_grain", "_next", "_overdue", "fresh")
 
-    def __init__(self, grain: float) -> None:
+    def __init__(self, grain: float, begun: dict[Holder, None]) -> None:
+        """`begun` is told who holds what was new at a tick, and still open."""
         self._grain = grain
+        self._begun = begun
         self.fresh: list[Pending] = []  # noted since the last tick; who adds many appends here
         self._buckets: dict[int, list[Pending]] = {}
         self._overdue: deque[Pending] = deque()  # due, and not told yet
@@ -50,6 +52,9 @@ class Deadlines:
         fresh, self.fresh = self.fresh, []
         for pending in fresh:
             if pending.state != DONE:
+                holder = pending.holder
+                if pending.state == HELD and holder is not None:
+                    self._begun[holder] = None
                 if pending.due <= now:
                     overdue.append(pending)
                 else:

@@ -50,7 +50,7 @@ class DispatchCore(Handing):
     def __init__(self, policy: BrokerPolicy, federation: Federation, record: Record) -> None:
         super().__init__(policy, federation, record)
         self.draining = False
-        self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01))
+        self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01), self.begun)
         self._max_body = policy.max_body + LONG_HEAD
         self._max_client_requests = policy.max_client_requests
         self._max_waiting_bytes = policy.max_waiting_bytes

@@ -41,6 +41,8 @@ class Handing:
         self.generalists = 0  # workers here that serve any service
         self.live = 0  # requests that wait or are held
         self.waiting_bytes = 0
+        # Who was given work and may have it still, until a tick looks: of what is answered quickly nothing is noted here.
+        self.begun: dict[Holder, None] = {}
         self._hungry: OrderedDict[Service, None] = OrderedDict()
 
     def service(self, name: bytes) -> Service | None:
@@ -54,11 +56,12 @@ class Handing:
         """Whether anybody serves it: here by name, here by anyone, or at a peer."""
         return bool(service.workers or self.generalists or self.federation.knows(service.name))
 
-    def _employ(self, pool: Pool, pending: Pending, now: float) -> None:
+    def _employ(self, pool: Pool, pending: Pending, now: float) -> Worker:
         """Give a request to the worker of a pool, which has one, that was used least recently."""
         worker = pool.take()
         assert worker is not None
         self._give(worker, pending, now)
+        return worker
 
     def _repost(self, peer: Peer, pending: Pending, now: float) -> None:
         """Give one of our own clients' requests to a peer."""
@@ -90,7 +93,7 @@ class Handing:
                 pending = self._next(service, now)
                 if pending is None:
                     return
-                self._employ(pool, pending, now)
+                self.begun[self._employ(pool, pending, now)] = None
             else:
                 pending = self._next_of_ours(service, now)
                 if pending is None:

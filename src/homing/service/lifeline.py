@@ -87,6 +87,11 @@ class Lifeline:
         """Whether messages can be sent now."""
         return self.stream is not None
 
+    @property
+    def sent_away(self) -> bool:
+        """Whether the last connection ended with that, at once."""
+        return self._sent_away
+
     async def room(self) -> None:
         """Wait until the peer has taken what was sent, or is gone."""
         while self.stream is not None and self.stream.full:

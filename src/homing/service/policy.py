@@ -31,6 +31,9 @@ class BrokerPolicy:
 
     heartbeat: float = 2.5
     """Seconds between heartbeats, both directions."""
+    idle_beats: float = 800.0
+    """Heartbeats a second, in all, that idle workers should send: beyond, those that can are asked to beat more slowly. To read one and
+    to answer it takes some 20 µs."""
     liveness: int = 3
     """Heartbeats that may be missed: one for a lost packet, one for a pause, one for luck."""
     max_body: int = 16 << 20
@@ -40,7 +43,7 @@ class BrokerPolicy:
     max_credit: int = 65_536
     """Requests one worker may hold, whatever it announces: what one death puts back."""
     max_workers: int = 100_000
-    """Workers at one broker: their heartbeats alone are 40 000 messages a second."""
+    """Workers at one broker: their heartbeats alone may be 40 000 messages a second."""
     max_client_requests: int = 500_000
     """Requests of one client under way: half a queue, so that no client fills what all share."""
     max_waiting_bytes: int = 512 << 20

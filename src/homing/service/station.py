@@ -64,7 +64,9 @@ class Station:
         dialect: Dialect,
         interval: float,
         liveness: int,
+        slowest: float = 0.0,
     ) -> None:
+        """`slowest`: seconds between heartbeats that we keep to while idle if a broker asks for it; 0: it shall not."""
         self.dropped = 0  # answers that came too late for the connection they belonged to
         self._name = service.encode()
         self._credit = credit
@@ -74,6 +76,11 @@ class Station:
         self._interval = interval
         self._liveness = liveness
         self._ready = mdp.write(Ready(dialect, self._name, credit))
+        self._slowest = (
+            round(slowest * 1000) if slowest > interval and dialect == Dialect.D0X else 0
+        )
+        self._patient = self._slowest > 0  # READY says so; not to a broker that sent us away for it
+        self._idle = interval  # between heartbeats while we have nothing to do
         self._request = mdp.work_head(Dialect.D0X, self._name) if service else b""
         self._service_frame = frame(self._name, True)
         skim = self._skim if service else None
@@ -86,6 +93,7 @@ class Station:
         self._once = serve.on_loop if serve.way == "loop" else serve.elsewhere
         self._beat: asyncio.TimerHandle | None = None
         self._spoke = False
+        self._said = 0.0  # when we last spoke, as far as the last heartbeat's time tells
         self._beaten = 0.0  # when we last answered a heartbeat
         self._last_words: list[bytes] | None = None  # a list once we are stopping
         self._inbox: list[bytes] = []  # what came and has not been begun
@@ -123,6 +131,7 @@ class Station:
         self._held = 0
         self._inbox = []
         self._announced = False
+        self._idle = self._interval
         self._announce()
 
     def _announce(self) -> None:
@@ -133,9 +142,15 @@ class Station:
         if len(self._tasks) > self._credit or self._announced or not self._lifeline.up:
             return
         self._announced = True
-        self._lifeline.send(self._ready)
+        if self._patient:
+            ready = Ready(self._dialect, self._name, self._credit, self._slowest)
+            self._lifeline.send(mdp.write(ready))
+        else:
+            self._lifeline.send(self._ready)
         self._owner.announced(self._name.decode())
-        self._beat = asyncio.get_running_loop().call_later(self._interval, self._pulse)
+        loop = asyncio.get_running_loop()
+        self._said = loop.time()
+        self._beat = loop.call_later(self._interval, self._pulse)
 
     def lost(self, error: HomingError) -> None:
         """Disconnected: what is under way will be answered by somebody else."""
@@ -144,18 +159,29 @@ class Station:
         self._announced = False
         if self._beat is not None:
             self._beat.cancel()
+        sent_away = self._patient and self._lifeline.sent_away
+        self._patient = self._slowest > 0 and not sent_away
         if isinstance(error, HandshakeRefused):
             self._owner.refused(error)
         elif self._last_words is None:
             _log.warning("%s: %s; connecting again", self._name.decode(), error)
 
     def _pulse(self) -> None:
-        """A heartbeat, unless an answer said as much; and is the broker's still there?"""
+        """A heartbeat, unless an answer said as much; and is the broker's still there?
+
+        While we have nothing to do both may be slow: then it is sent the time nearest to when it is due.
+        """
         loop = asyncio.get_running_loop()
-        if self._lifeline.heard < loop.time() - self._interval * self._liveness:
+        now = loop.time()
+        busy = self._held > 0 or bool(self._inbox)
+        patience = self._interval if busy else max(self._interval, self._idle)
+        if self._lifeline.heard < now - patience * self._liveness:
             self._lifeline.drop("the broker is silent")
             return
-        if not self._spoke:
+        if self._spoke:
+            self._said = now
+        elif busy or now - self._said > self._idle - self._interval / 2:
+            self._said = now
             self._lifeline.send(mdp.HEARTBEATS[self._dialect])
         self._spoke = False
         self._beat = loop.call_later(self._interval, self._pulse)
@@ -279,7 +305,15 @@ class Station:
         elif isinstance(message, Work):
             self._begin(image, message.data, b"")
         else:
+            if message.interval:
+                self._keep_to(message.interval)
             self._beat_back()
+
+    def _keep_to(self, interval: int) -> None:
+        """So many milliseconds between heartbeats from now on, while we are idle."""
+        if interval > self._slowest:
+            raise RemoteProtocolError(f"{interval} ms between heartbeats: slower than we can", 0)
+        self._idle = interval / 1000
 
     def _beat_back(self) -> None:
         """The broker beats: one whose interval is shorter than ours shall hear from us as often."""

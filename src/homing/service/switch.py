@@ -17,14 +17,13 @@ dispatch core, heartbeats, state publications, draining.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from typing import Final
 
 from homing.errors import RemoteProtocolError
 from homing.ports import Link, Port
 from homing.service import builtin
 from homing.service.access import Access
+from homing.service.beats import Beats
 from homing.service.clients import CLIENTS, MdpClient, Origin, Req02
 from homing.service.decisions import decide
 from homing.service.denials import Denials
@@ -47,10 +46,6 @@ from homing.wire.mdp_peers import write
 
 STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
-SOON: Final = 0.75
-"""Of an interval: a heartbeat of ours that is due within it goes as the answer to a worker's own."""
-SLACK: Final = 1.25
-"""Intervals after which a worker that was answered is beaten to all the same: its own may come a little late."""
 
 
 class Broker:
@@ -96,9 +91,7 @@ class Broker:
         self._ids = 0
         self._new_id = new_id or self._count_id
         self._tick_every = min(max(policy.heartbeat / 25, 0.01), 0.1)
-        # Whose heartbeat is due when, each line in the order of time: those who wait for ours, those whose own it answers.
-        self._beats: deque[tuple[float, Worker]] = deque()
-        self._answered: deque[tuple[float, Worker]] = deque()
+        self.beats = Beats(policy, self.core.roster)
         self._away: dict[tuple[str, bytes], MdpClient] = {}  # by user and routing id
         self._watchers: dict[Link, None] = {}  # peers' statefe
         self._published = b""
@@ -317,6 +310,7 @@ class Broker:
         credit = min(ready.credit, self.policy.max_credit)
         kind = Delimited02 if delimited else WORKERS[ready.dialect]
         worker = kind(self, link, credit, now)
+        worker.slowest = ready.slowest / 1000
         self._become(link, worker)
         self.register(worker, ready.service, now)
 
@@ -331,8 +325,7 @@ class Broker:
             self.denials.worker(code, user, name)
             self.dismiss(worker, code, now)
             return False
-        worker.due = now + self.policy.heartbeat
-        self._beats.append((worker.due, worker))
+        self.beats.join(worker, now)
         self.core.join(worker, service, now)
         return True
 
@@ -417,7 +410,8 @@ class Broker:
         self.core.tick(now)
         if self.core.deadlines.behind:
             self._port.later(now, "tick")
-        self._beat(now)
+        for worker in self.beats.tick(self.core.begun, now):
+            self.dismiss(worker, b"expired", now)
         if self.pool is not None:
             self._undecided(self.pool, now)
         if self.core.draining and not self.core.live and not self._stopped:
@@ -432,29 +426,6 @@ class Broker:
             for peer in self.federation.peers.values():
                 peer.forget_ended(now)
             self._away = {key: one for key, one in self._away.items() if one.outstanding}
-
-    def _beat(self, now: float) -> None:
-        """Heartbeats to the workers whose turn it is; all have the same interval."""
-        heartbeat, expiry = self.policy.heartbeat, self.policy.expiry
-        for line in (self._answered, self._beats):
-            while line and line[0][0] <= now:
-                due, worker = line.popleft()
-                if worker.pool is None or worker.due != due:
-                    continue
-                if now - worker.seen > expiry:
-                    self.dismiss(worker, b"expired", now)
-                else:
-                    worker.due = now + heartbeat
-                    self._beats.append((worker.due, worker))
-                    worker.beat()
-
-    def beaten_to(self, worker: Worker, now: float) -> None:
-        """A worker's heartbeat: ours goes with the acknowledgement, if it is due soon (ADR 0024)."""
-        heartbeat = self.policy.heartbeat
-        if worker.due - now <= heartbeat * SOON:
-            worker.due = now + heartbeat * SLACK
-            self._answered.append((worker.due, worker))
-            worker.beat()
 
     # --- the end --------------------------------------------------------------------------------
 

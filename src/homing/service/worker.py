@@ -42,7 +42,7 @@ from homing.service.names import may_be_served
 from homing.service.processes import Processes
 from homing.service.serve import Serve
 from homing.service.station import Station
-from homing.wire.mdp_fields import CREDIT_MAX, NAME_MAX
+from homing.wire.mdp_fields import CREDIT_MAX, INTERVAL_MAX, NAME_MAX
 from homing.wire.mdp_messages import Dialect
 from homing.wire.mechanisms import Mechanism
 from homing.wire.zmtp import NULL
@@ -51,6 +51,8 @@ DEFAULT_ENDPOINT = "tcp://127.0.0.1:5556"
 # As the protocol page has it: three silent intervals and the other side is gone.
 HEARTBEAT = 2.5
 LIVENESS = 3
+# Seconds between heartbeats that a worker can keep to while it is idle: as slow as a broker of ours asks for.
+IDLE_HEARTBEAT = 30.0
 # Seconds for work under way when the worker is asked to stop.
 GRACE = 30.0
 
@@ -83,8 +85,12 @@ class Worker:
         dialect: str = "0X",
         heartbeat: float = HEARTBEAT,
         liveness: int = LIVENESS,
+        idle_heartbeat: float = IDLE_HEARTBEAT,
     ) -> None:
-        """Several endpoints are tried in turn. `dialect` `01` and `02`: for others' brokers."""
+        """Several endpoints are tried in turn. `dialect` `01` and `02`: for others' brokers.
+
+        `idle_heartbeat`: the slowest that a broker with very many workers may ask for while this one is idle; 0: it shall not.
+        """
         if dialect not in _DIALECTS:
             raise ValueError(f"no dialect {dialect!r}; there are: {', '.join(_DIALECTS)}")
         self._endpoint = endpoint
@@ -93,6 +99,9 @@ class Worker:
         self._dialect = _DIALECTS[dialect]
         self._heartbeat = heartbeat
         self._liveness = liveness
+        if not 0 <= idle_heartbeat * 1000 <= INTERVAL_MAX:
+            raise ValueError(f"idle_heartbeat is from 0 to an hour, not {idle_heartbeat} seconds")
+        self._idle_heartbeat = idle_heartbeat
         self._offers: dict[str, tuple[Serve, int]] = {}
         self._pools: dict[str, Executor] = {}
         self._threads = 0
@@ -182,6 +191,7 @@ class Worker:
             dialect=self._dialect,
             interval=self._heartbeat,
             liveness=self._liveness,
+            slowest=self._idle_heartbeat,
         )
 
     def stop(self) -> None:

@@ -24,20 +24,40 @@ _SWEEP_FLOOR = 64
 class Worker(Holder):
     """A worker of any dialect. `room`: how many more requests it may be given."""
 
-    __slots__ = ("credit", "due", "pool", "room", "seen", "service")
+    __slots__ = (
+        "credit",
+        "due",
+        "interval",
+        "pace",
+        "pool",
+        "room",
+        "seen",
+        "service",
+        "slowest",
+        "spared",
+    )
 
     def __init__(self, link: Link, credit: int, now: float) -> None:
         super().__init__(link, link.peer)
         self.credit = credit
         self.room = credit
         self.seen = now
+        # Of homing.service.beats, in seconds.
         self.due = now  # when it is sent our next heartbeat
+        self.slowest = 0.0  # between heartbeats that it can keep to while it is idle
+        self.interval = 0.0  # between heartbeats while it is idle, as it was told
+        self.pace = 0.0  # between ours now
+        self.spared = 0.0  # until when it is not taken for dead, whatever its silence
         self.service: Service | None = None  # None: any
         self.pool: Pool | None = None  # None: not registered
 
     @abstractmethod
     def beat(self) -> None:
         """Send a heartbeat."""
+
+    def tell(self, interval: float) -> None:
+        """Send a heartbeat that says how often from now on; only to who said that it can keep to slow ones."""
+        self.beat()
 
     @abstractmethod
     def dismiss(self) -> None:

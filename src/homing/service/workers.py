@@ -12,7 +12,7 @@ from homing.service.worker_pool import Worker
 from homing.wire import mdp
 from homing.wire.frames import CUT, MORE, SHORT, SHORT_MAX, shortest, tail_end
 from homing.wire.mdp_fields import EMPTY
-from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Kind, Ready
+from homing.wire.mdp_messages import Answer, Dialect, Disconnect, Heartbeat, Kind, Ready
 
 if TYPE_CHECKING:
     from homing.service.clients import MdpClient
@@ -116,7 +116,7 @@ class MdpWorker(Worker):
             self.seen = now
         elif data == self.heartbeat:
             self.seen = now
-            self._broker.beaten_to(self, now)
+            self._broker.beats.beaten_to(self, now)
             return size
         return at
 
@@ -172,6 +172,11 @@ class Worker0X(MdpWorker):
     __slots__ = ()
 
     tells_service = True
+
+    def tell(self, interval: float) -> None:
+        if self.link is not None:
+            told = Heartbeat(Dialect.D0X, max(1, round(interval * 1000)))
+            self.link.send(mdp.write(told))
 
     def hand(self, pending: Pending) -> None:
         asker, held, link = pending.asker, self.held, self.link

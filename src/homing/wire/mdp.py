@@ -21,9 +21,11 @@ from homing.wire.mdp_fields import (
     CREDIT_MAX,
     EMPTY,
     ENVELOPE_MAX,
+    INTERVAL_MAX,
     NAME_MAX,
     read_address,
     read_command,
+    read_decimal,
     read_frame,
     read_last,
     read_service,
@@ -249,7 +251,7 @@ def _read_ready(image: bytes, at: int, dialect: Dialect) -> Ready:
     command, end = read_command(image, at)
     if command != W_READY:
         raise RemoteProtocolError(f"not a command of a worker: {command!r}", at)
-    frames, rest = head(image, 2, end) if end < len(image) else ([], end)
+    frames, rest = head(image, 3, end) if end < len(image) else ([], end)
     if rest != len(image):
         raise RemoteProtocolError("frames after READY's", rest)
     service = frames[0] if frames else b""
@@ -257,13 +259,9 @@ def _read_ready(image: bytes, at: int, dialect: Dialect) -> Ready:
         raise RemoteProtocolError(f"a service name has at most {NAME_MAX} bytes", end)
     if dialect != D0X and (len(frames) != 1 or not service):
         raise RemoteProtocolError("READY names one service", end)
-    return Ready(dialect, service, _credit(frames[1], end) if len(frames) > 1 else 1)
-
-
-def _credit(text: bytes, at: int) -> int:
-    if not (text.isdigit() and len(text) <= 5 and 1 <= int(text) <= CREDIT_MAX):
-        raise RemoteProtocolError(f"credit is a decimal from 1 to {CREDIT_MAX}", at)
-    return int(text)
+    credit = read_decimal(frames[1], CREDIT_MAX, "credit", end) if len(frames) > 1 else 1
+    slowest = read_decimal(frames[2], INTERVAL_MAX, "an interval", end) if len(frames) > 2 else 0
+    return Ready(dialect, service, credit, slowest)
 
 
 def read_to_worker(image: bytes) -> Work | Heartbeat | Disconnect:
@@ -286,8 +284,11 @@ def read_to_worker(image: bytes) -> Work | Heartbeat | Disconnect:
     return Work(dialect, b"", answer.address, answer.data)
 
 
-def _read_work_0x(image: bytes) -> Work:
+def _read_work_0x(image: bytes) -> Work | Heartbeat:
     command, at = read_command(image, 10)
+    if command == W_HEARTBEAT:
+        interval = read_last(image, at, "interval")
+        return Heartbeat(D0X, read_decimal(interval, INTERVAL_MAX, "an interval", at))
     if command not in (W_REQUEST, W_REPOST):
         raise RemoteProtocolError(f"not a command to a worker: {command!r}", 10)
     service, at = read_service(image, at)
@@ -402,8 +403,8 @@ def write(message: Message) -> bytes:
             return start + address_head(address) + data
         case Answer():
             return _write_answer(message)
-        case Heartbeat(dialect):
-            return HEARTBEATS[dialect]
+        case Heartbeat(dialect, interval):
+            return _write_paced(message) if interval else HEARTBEATS[dialect]
         case Disconnect(dialect):
             return DISCONNECTS[dialect]
     raise LocalProtocolError(f"not between a broker and its clients or workers: {message!r}")
@@ -412,13 +413,21 @@ def write(message: Message) -> bytes:
 def _write_ready(ready: Ready) -> bytes:
     start = [] if ready.dialect == D02 else [b""]
     frames = [*start, _WORKER[ready.dialect], W_READY]
-    if ready.dialect != D0X and (ready.credit != 1 or not ready.service):
-        raise LocalProtocolError("only 0X workers have credit, or serve any service")
-    if ready.credit != 1 or ready.service:
+    if ready.dialect != D0X and (ready.credit != 1 or not ready.service or ready.slowest):
+        raise LocalProtocolError("only 0X workers have credit, slow heartbeats, or any service")
+    if ready.slowest:
+        frames += [ready.service, b"%d" % ready.credit, b"%d" % ready.slowest]
+    elif ready.credit != 1:
+        frames += [ready.service, b"%d" % ready.credit]
+    elif ready.service:
         frames.append(ready.service)
-    if ready.credit != 1:
-        frames.append(b"%d" % ready.credit)
-    return prefix(frames[:-1]) + frame(frames[-1], False)
+    return pack(frames)
+
+
+def _write_paced(heartbeat: Heartbeat) -> bytes:
+    if heartbeat.dialect != D0X:
+        raise LocalProtocolError("only 0X workers are told an interval")
+    return prefix((b"", _WORKER[D0X], W_HEARTBEAT)) + frame(b"%d" % heartbeat.interval, False)
 
 
 _ANSWER_0X: Final = {

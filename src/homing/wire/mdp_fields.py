@@ -13,6 +13,8 @@ NAME_MAX: Final = 255
 """Longest service or broker name: one short frame."""
 CREDIT_MAX: Final = 65536
 """Most requests one worker may hold: more says nothing but that there is no limit."""
+INTERVAL_MAX: Final = 3_600_000
+"""Most milliseconds between heartbeats, an hour: who is silent for longer might as well be gone."""
 ENVELOPE_MAX: Final = 255
 """Longest envelope: one short frame, far more than an id and a few options need."""
 
@@ -75,6 +77,13 @@ def read_command(image: bytes, at: int) -> tuple[bytes, int]:
     if len(frames[0]) != 1:
         raise RemoteProtocolError("a command is one byte", at)
     return frames[0], end
+
+
+def read_decimal(text: bytes, most: int, what: str, at: int) -> int:
+    """A count from 1 to `most`, as digits."""
+    if not (text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
+        raise RemoteProtocolError(f"{what} is a decimal from 1 to {most}", at)
+    return int(text)
 
 
 def chained(data: bytes) -> bytes:

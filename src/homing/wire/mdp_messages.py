@@ -60,11 +60,15 @@ class Nak(Message, frozen=True, gc=False):
 
 
 class Ready(Message, frozen=True, gc=False):
-    """Worker to broker (W1). No service: any service. Credit above 1: `0X` only."""
+    """Worker to broker (W1). No service: any service. Credit above 1: `0X` only.
+
+    `slowest`, `0X` only: milliseconds between heartbeats that it can keep to while it is idle; 0: it does not say.
+    """
 
     dialect: Dialect
     service: bytes = b""
     credit: int = 1
+    slowest: int = 0
 
 
 class Work(Message, frozen=True, gc=False):
@@ -92,9 +96,13 @@ class Answer(Message, frozen=True, gc=False):
 
 
 class Heartbeat(Message, frozen=True, gc=False):
-    """Either way between broker and worker (W6)."""
+    """Either way between broker and worker (W6).
+
+    `interval`, only to a `0X` worker that said its `slowest`: milliseconds between heartbeats from now on, while it is idle.
+    """
 
     dialect: Dialect
+    interval: int = 0
 
 
 class Disconnect(Message, frozen=True, gc=False):
