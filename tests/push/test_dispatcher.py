@@ -206,6 +206,51 @@ def test_matchers_learn_which_connectors_are_ours() -> None:
     assert hello.connectors == C1 + C3
 
 
+class Started:
+    """A dispatcher that dials two connectors, and a matcher that hears what it owns."""
+
+    def __init__(self, connectors: tuple[str, ...] | None = ("c:1", "c:2")) -> None:
+        self.port = RecordingPort()
+        self.dispatcher = Dispatcher(self.port, b"disp0001", lambda: 1e9, connectors=connectors)
+        self.matcher = RecordingLink("nodes")
+        self.beat(0.0)
+        self.join(self.matcher, relay.Hello(b"match001", b"matcher"))
+
+    def beat(self, now: float) -> None:
+        for key in self.port.due(now):
+            self.dispatcher.wake(key, now)
+
+    def join(self, link: RecordingLink, hello: relay.Hello) -> None:
+        self.dispatcher.opened(link, 1.0)
+        self.dispatcher.receive(link, hello.encode(), 1.0)
+
+    def told(self) -> list[tuple[bytes, bool]]:
+        """Connectors, and whether there may be more."""
+        hellos = [one for one in sent(self.matcher) if isinstance(one, relay.Hello)]
+        return [(one.connectors, one.more) for one in hellos]
+
+
+def test_there_may_be_more_until_all_connectors_have_been_met() -> None:
+    desk = Started()
+    for node in (C1, C2):
+        desk.join(RecordingLink("connectors"), relay.Hello(node, b"connector"))
+    assert desk.told() == [(b"", True), (C1, True), (C1 + C2, False)]
+
+
+def test_a_connector_that_does_not_come_has_its_time() -> None:
+    desk = Started()
+    desk.join(RecordingLink("connectors"), relay.Hello(C1, b"connector"))
+    desk.beat(MEET_SECONDS)
+    assert desk.told() == [(b"", True), (C1, True), (C1, False)]
+
+
+def test_who_has_not_heard_of_any_member_may_own_some() -> None:
+    desk = Started(connectors=None)
+    desk.dispatcher.meet({}, {}, [], 2.0)
+    assert desk.told() == [(b"", True), (b"", False)]
+    assert Started(connectors=()).told() == [(b"", False)]
+
+
 def test_a_second_link_of_the_same_node_replaces_the_first() -> None:
     desk = Desk()
     desk.push(1, places(client_id(1), C1))

@@ -1,21 +1,18 @@
-"""The matcher: publications in, parcels out, acks when they are safe; and its table."""
+"""The matcher: publications in, parcels out, acks when they are safe."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 
 from homing.journal.events import Dropped, PublicationAccepted, PublicationDone, PublicationMatched
 from homing.push.handover import MAX_PUBLICATION
-from homing.push.index import Index as RealIndex
 from homing.push.index.oracle import Oracle
 from homing.push.intake import HEARD
 from homing.push.matcher import Matcher
 from homing.push.places import by_connector, places
 from homing.push.ring import vnode_hashes
-from homing.push.table import Index, Table
 from homing.testing import RecordingLink, RecordingPort
 from homing.wire import publish, relay, status
 from homing.wire.assembly import MAX_MESSAGE, Assembler
@@ -282,6 +279,20 @@ def test_before_all_subscriptions_are_known_publications_wait() -> None:
     assert pushed == [message_id(1), message_id(2)]
 
 
+def test_a_dispatcher_that_has_connectors_to_meet_has_not_said_what_it_owns() -> None:
+    desk = Desk(ready=False)
+    desk.tell(relay.Hello(b"disp0001", b"dispatcher", more=True))
+    desk.send(1)
+    early = [one for one in desk.port.events if isinstance(one, PublicationAccepted)]
+    desk.hello(C1)
+    desk.tell(relay.Sync(bytes(12), C1, relay.SYNC_BEGIN))
+    desk.tell(relay.Subscribe(bytes(12), client_id(1), C1, b"default", EVERY_N))
+    desk.tell(relay.Sync(bytes(12), C1, relay.SYNC_END))
+    desk.sync_journal()
+    pushed = [one.message_id for one in desk.relayed() if isinstance(one, relay.Push)]
+    assert (early, pushed) == ([], [message_id(1)])
+
+
 def test_a_range_updated_matches_at_once() -> None:
     desk = Desk()
     desk.subscribe(1, fields=b'{"n":{"use":2,"low":1,"high":1}}')
@@ -434,50 +445,6 @@ def test_matchers_tell_each_other_of_the_ring() -> None:
     assert len(desk.matcher.ring) == 2
     desk.matcher.closed(other, 0.0)
     assert len(desk.matcher.ring) == 1
-
-
-# --- the table ------------------------------------------------------------------------------
-
-
-def test_a_sync_removes_what_it_does_not_name() -> None:
-    table = Table(Oracle())
-    for number in range(4):
-        table.set(client_id(number), C1, b"default", EVERY_N)
-    table.set(client_id(9), C2, b"default", EVERY_N)
-    table.begin_sync(C1)
-    table.set(client_id(1), C1, b"default", EVERY_N)
-    table.set(client_id(2), C1, b"default", b'{"n":{"use":2,"low":5}}')
-    table.set(client_id(7), C1, b"default", EVERY_N)
-    gone = table.end_sync(C1)
-    assert sorted(entry.client for entry in gone) == [client_id(0), client_id(3)]
-    assert table.match({"n": 1}) == (3, {C1: client_id(1) + client_id(7), C2: client_id(9)})
-    assert len(table) == 4
-
-
-@pytest.mark.parametrize("make", [Oracle, RealIndex])
-def test_what_nothing_satisfies_is_kept_and_finds_nobody(make: Callable[[], Index]) -> None:
-    table = Table(make())
-    impossible = b'{"n":{"use":2,"low":5,"high":1}}'
-    table.set(client_id(1), C1, b"default", EVERY_N)
-    assert table.set(client_id(1), C1, b"default", impossible)
-    assert not table.set(client_id(1), C1, b"default", impossible)
-    assert table.match({"n": 1}) == (0, {})
-    assert table.match({}) == (0, {})
-    assert table.set(client_id(1), C1, b"default", EVERY_N)
-    assert table.match({"n": 1}) == (1, {C1: client_id(1)})
-    table.set(client_id(1), C1, b"default", impossible)
-    assert table.remove(client_id(1), C1, b"default")
-    assert len(table) == 0
-
-
-def test_removing_all_of_a_client_leaves_nothing() -> None:
-    table = Table(Oracle())
-    for name in (b"a", b"b"):
-        table.set(client_id(1), C1, name, EVERY_N)
-    assert not table.set(client_id(1), C1, b"a", EVERY_N)
-    assert table.remove(client_id(1), C1, b"")
-    assert not table.remove(client_id(1), C1, b"")
-    assert (len(table), table.connectors, len(table.index.match({"n": 1}))) == (0, [], 0)
 
 
 def test_what_moved_is_taken_only_where_its_own_connector_has_not_told() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from homing.push.confirming import MEET_SECONDS
 from homing.push.dispatcher import Dispatcher
 from homing.push.matcher import Matcher
-from homing.testing import Disconnect, FaultPlan, explore, seeds
+from homing.testing import Disconnect, FaultPlan, Slow, explore, seeds
+from homing.testing.disk import Disk
 from tests.sim.push_fabric import Fabric, SimPublisher, SimSubscriber, node_id
 
 ALL = b'{"n":{"use":2,"low":0}}'
@@ -75,3 +77,44 @@ def test_a_matcher_that_does_not_come_is_not_waited_for_for_ever() -> None:
     name = fabric.subscriber(0, 1, ALL, durable=True)
     fabric.sim.run(until=7.0)
     assert fabric.sim.nodes[name].role.confirmed
+
+
+def all_anew(seed: int, faults: FaultPlan) -> None:
+    """The dispatcher starts again beside a matcher that knows nothing: it says what it owns before it can know."""
+    fabric = Fabric(seed, faults, matchers=1, dispatchers=1 + seed % 2, connectors=2)
+    sim = fabric.sim
+    name = fabric.subscriber(0, 0, ALL, durable=True)
+    sim.run_until(lambda: sim.nodes[name].role.confirmed, 20.0)
+    again = ["dispatcher-0", "matcher-0"]
+    for node in again:
+        sim.crash(node)
+    sim.nodes["matcher-0"].disk = Disk()
+    sim.run(until=10.0)
+    sim.random.shuffle(again)
+    for node in again:
+        sim.run(until=sim.now + sim.random.uniform(0.0, 0.1))
+        sim.restart(node)
+    publish_once_confirmed(fabric, name)
+
+
+def slow_links(seed: int) -> FaultPlan:
+    """Those to the connectors, so that they are met last."""
+    pairs = [(f"dispatcher-{n % (1 + seed % 2)}", f"connector-{n}") for n in range(2)]
+    delay = seed % 20 / 40  # four of these and a pause before dialling are within MEET_SECONDS
+    return FaultPlan(
+        tuple(Slow(at=9.9, lasts=20.0, left=one, right=two, delay=delay) for one, two in pairs)
+    )
+
+
+def test_a_dispatcher_that_has_just_started_says_that_it_has_more_connectors_to_meet() -> None:
+    explore(all_anew, seeds(ci=20, nightly=300), slow_links)
+
+
+def test_a_connector_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    fabric = Fabric(4, FaultPlan(), matchers=1, dispatchers=1)
+    fabric.sim.crash("connector-1")
+    name = fabric.subscriber(0, 0, ALL, durable=True)
+    fabric.sim.run(until=MEET_SECONDS + 0.5)
+    matcher: Matcher = fabric.sim.nodes["matcher-0"].role
+    assert matcher.ready
+    publish_once_confirmed(fabric, name)

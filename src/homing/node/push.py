@@ -116,7 +116,9 @@ def start_dispatcher(
     """The same for a dispatcher."""
     fleet = fleet or Fleet(config)
     roster = fleet.roster
-    alone = not fleet.dynamic and not roster.having("connector")
+    connectors: Sequence[str] | None = list(_owned(roster, node).values())
+    if not roster.having("connector"):
+        connectors = None if fleet.dynamic else [config.push.connector]
     reopen_journal(host, config, "dispatcher", node)
     for plug in ("nodes", "connectors", "peers"):
         _add(host, plug, NODE_BOUNDS)
@@ -124,7 +126,7 @@ def start_dispatcher(
         host,
         node,
         SystemClock.wall,
-        connectors=[config.push.connector] if alone else list(_owned(roster, node).values()),
+        connectors=connectors,
         peers=list(roster.endpoints("dispatcher", "nodes", but=node).values()),
         matchers=_matchers(roster),
         token=node_token(config),

@@ -24,6 +24,9 @@ BACK_SECONDS: Final = 1.5
 """The same of one whose link broke: a node that is well dials again soon. Shorter than a subscriber
 is kept waiting, as most of those are dead."""
 MEETING: Final = "meeting"
+MAX_CONFIRMING: Final = 65_536
+"""Changes under way at a dispatcher: more than any burst of new clients. Beyond it the connector is not
+told and answers its client after a moment by itself."""
 MAX_GONE: Final = 10_000
 """Matchers known to be away: as many as there can be connectors."""
 
@@ -92,6 +95,31 @@ def ask_too(changes: Iterable[Confirming], link: Link, connectors: Collection[by
         if claim is not None and ours and set(connectors) - {claim.connector}:
             change.asked.add(link)
             link.send(claim.encode())
+
+
+class FirstMeeting:
+    """Whether those that are dialled are still to be met for the first time, and have time for that."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: float | None = math.inf
+
+    @property
+    def under_way(self) -> bool:
+        return self._until is not None
+
+    def begin(self, now: float) -> None:
+        """The clock starts."""
+        if self._until == math.inf:
+            self._until = now + MEET_SECONDS
+
+    def ends(self, everybody: bool, now: float) -> bool:
+        """Whether it ends just now: all have been met, or it has lasted long enough."""
+        if self._until is None or not (everybody or now >= self._until):
+            return False
+        self._until = None
+        return True
 
 
 class Absent:

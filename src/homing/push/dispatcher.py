@@ -7,33 +7,31 @@ nothing fills its own outbox and is then refused; the others never notice.
 
 The other way it passes subscriptions on to every matcher, and says they are in force when
 all of them have said so, those included that it knows to be there and has not met yet
-(homing.push.confirming). Among connectors it passes on what moves a session (homing.push.moves).
+(homing.push.confirming). Among connectors it passes on what moves a session (homing.push.claims).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from homing.errors import Malformed
 from homing.ports import Link, Port
-from homing.push.confirming import MEET_SECONDS, MEETING, Absent, Confirming, ask_too
-from homing.push.homes import Homes, absences
+from homing.push.claims import PEERS, Claims
+from homing.push.confirming import (
+    MAX_CONFIRMING,
+    MEETING,
+    Absent,
+    Confirming,
+    FirstMeeting,
+    ask_too,
+)
 from homing.push.links import DISPATCHER, PacketRole, Peer, unnamed
 from homing.push.outbox import Outbox, Parcel, Turnstile
 from homing.push.places import by_connector, node_ids, places
 from homing.wire import relay
 
-MAX_CONFIRMING: Final = 65_536
-"""Subscription changes waiting for matchers: more than any burst of new clients. Beyond it
-the connector is not told and answers its client after a moment by itself."""
-
 MATCHER: Final = b"matcher"
-PEERS: Final = b"peers"
-"""Who is asked of a claim as long as some of the dispatchers that we dial have not been met since we started."""
 
 
 class Dispatcher(PacketRole):
@@ -48,28 +46,27 @@ class Dispatcher(PacketRole):
         node: bytes,
         wall: Callable[[], float],
         *,
-        connectors: Sequence[str] = (),
+        connectors: Sequence[str] | None = (),
         peers: Sequence[str] = (),
         matchers: Collection[bytes] = (),
         token: bytes = b"",
     ) -> None:
-        """Endpoints of our connectors and of the other dispatchers; ids of the matchers there are."""
+        """Endpoints of our connectors (None: told later, with `meet`) and of the other dispatchers; ids of the matchers there are."""
         super().__init__(port, node, wall, token)
         self.connectors: dict[bytes, Link] = {}  # our own, joined
         self.outboxes: dict[bytes, Outbox] = {}
         self._owners: dict[bytes, Link] = {}  # connector -> the peer that owns it
-        self._matchers: dict[Link, None] = {}
+        self.matchers: dict[Link, None] = {}
         self._turnstiles: dict[Link, Turnstile] = {}
         self._asked: set[bytes] = set()  # connectors that will begin a sync
-        self._confirming: dict[bytes, Confirming] = {}
+        self.confirming: dict[bytes, Confirming] = {}
         self._absent = Absent(matchers)
-        self._passed: dict[bytes, relay.Subscribe] = {}  # of those, what moves with a session
-        self._homes = Homes()  # who claimed which session last
-        self._informed: set[Link] = set()  # peers that were told of them
-        # Then, or when all peers are met, claims wait for no more.
-        self._alone_until: float | None = math.inf
-        self.dial("connectors", unnamed(connectors))
+        self._claims = Claims(self)
+        self._informed = connectors is not None  # of whom there is to dial
+        self._meetings = {"connectors": FirstMeeting(), "peers": FirstMeeting()}
+        self.dial("connectors", unnamed(connectors or ()))
         self.dial("peers", unnamed(peers))
+        self._look_around(0.0)  # there may be nobody to meet
 
     def meet(
         self,
@@ -84,13 +81,16 @@ class Dispatcher(PacketRole):
         """
         self.dial("connectors", connectors, now)
         self.dial("peers", peers, now)
-        here = {self.peers[link].node for link in self._matchers}
+        self._informed = True
+        self._look_around(now)
+        here = {self.peers[link].node for link in self.matchers}
         for gone in self._absent.members(matchers, here, now):
             self._confirmed_by(gone, now)
         self._look_for_absent()
 
     def hello(self) -> relay.Hello:
-        return relay.Hello(self.node, self.role, self.token, b"".join(self.connectors))
+        owned, more = b"".join(self.connectors), self.meets("connectors")
+        return relay.Hello(self.node, self.role, self.token, owned, more)
 
     @property
     def met(self) -> bool:
@@ -109,9 +109,9 @@ class Dispatcher(PacketRole):
     def beat(self, now: float) -> None:
         self._absent.begin(now)
         self._look_for_absent()
-        if self._alone_until == math.inf:
-            self._alone_until = now + MEET_SECONDS
-        self._look_for_peers(now)
+        for meeting in self._meetings.values():
+            meeting.begin(now)
+        self._look_around(now)
 
     def _look_for_absent(self) -> None:
         due = self._absent.due
@@ -120,52 +120,51 @@ class Dispatcher(PacketRole):
 
     def joined(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
         if link.plug == "connectors":
-            self._connector_joined(link, peer.node)
-            self._homes.found(peer.node)
+            self._connector_joined(link, peer.node, now)
+            self._claims.homes.found(peer.node)
         elif hello.role == MATCHER:
-            self._matchers[link] = None
+            self.matchers[link] = None
             self._absent.found(peer.node)
-            for change in self._confirming.values():
+            for change in self.confirming.values():
                 change.found(peer.node, link)
             self._ask_all()
         elif link.plug == "peers" or hello.role == DISPATCHER:
             if link.plug == "peers":
                 self._peer_owns(link, hello.connectors, now)
-            if link not in self._informed:
-                self._inform(link)
-            self._look_for_peers(now)
+            self._claims.inform(link)
+            self._look_around(now)
 
-    def _inform(self, link: Link) -> None:
-        """A peer hears where sessions are; of those whose connector still waits we want its answer."""
-        self._informed.add(link)
-        for claim in self._homes:
-            link.send(claim.encode())
-            waiting = self._confirming.get(claim.message_id)
-            if waiting is not None and PEERS in waiting.asked:
-                waiting.asked.add(link)
+    def meets(self, plug: str) -> bool:
+        """Whether some of those that we dial there are still to be met for the first time since we started."""
+        return self._meetings[plug].under_way
 
-    def _look_for_peers(self, now: float) -> None:
-        """Claims wait for dispatchers that we have not met since we started: they know of connectors that we do not."""
-        if self._alone_until is None:
-            return
-        there = [peer for link, peer in self.peers.items() if link.plug == "peers" and peer.node]
-        if len(there) >= len(self.dialled["peers"]) or now >= self._alone_until:
-            self._alone_until = None
-            for message_id in list(self._confirming):
-                self._confirmed(PEERS, message_id, now)
+    def _look_around(self, now: float) -> None:
+        """Claims wait for dispatchers that know of connectors that we do not; matchers for connectors."""
+        if self._has_met("peers", now):
+            for message_id in list(self.confirming):
+                self.confirmed(PEERS, message_id, now)
+        if self._has_met("connectors", now):
+            self._tell_all()
 
-    def _connector_joined(self, link: Link, connector: bytes) -> None:
+    def _has_met(self, plug: str, now: float) -> bool:
+        """Whether we have met everybody there just now, or waited long enough."""
+        there = [peer for link, peer in self.peers.items() if link.plug == plug and peer.node]
+        everybody = self._informed and len(there) >= len(self.dialled[plug])
+        return self._meetings[plug].ends(everybody, now)
+
+    def _connector_joined(self, link: Link, connector: bytes, now: float) -> None:
         self.connectors[connector] = link
+        self._has_met("connectors", now)
         self._tell_all()
         self._attach(connector)
-        ask_too(self._confirming.values(), link, {connector})
+        ask_too(self.confirming.values(), link, {connector})
 
     def left(self, link: Link, peer: Peer, now: float) -> None:
-        if link in self._matchers:
-            del self._matchers[link]
+        if link in self.matchers:
+            del self.matchers[link]
             self._matcher_left(link, peer.node, now)
         self._turnstiles.pop(link, None)
-        self._informed.discard(link)
+        self._claims.left(link)
         gone = [c for c, owner in self._owners.items() if owner is link]
         for connector in gone:
             del self._owners[connector]
@@ -184,13 +183,13 @@ class Dispatcher(PacketRole):
     def _miss(self, connectors: Iterable[bytes], now: float) -> None:
         """These are not where they were; some may be elsewhere."""
         for connector in connectors:
-            if self._way(connector) is None:
-                self._homes.lost(connector, now)
+            if not self.reaches(connector):
+                self._claims.homes.lost(connector, now)
 
     def _matcher_left(self, link: Link, node: bytes, now: float) -> None:
         """It may be back in a moment, and has to be told then what it does not know."""
         awaited = self._absent.lost(node, now)
-        for change in self._confirming.values():
+        for change in self.confirming.values():
             change.lost(link, node, awaited, now)
         self._look_for_absent()
 
@@ -207,10 +206,10 @@ class Dispatcher(PacketRole):
             del self._owners[connector]
         for connector in node_ids(connectors):
             self._owners[connector] = link
-            self._homes.found(connector)
+            self._claims.homes.found(connector)
             self._attach(connector)
         self._miss(before, now)
-        ask_too(self._confirming.values(), link, {*node_ids(connectors)} - {*before})
+        ask_too(self.confirming.values(), link, {*node_ids(connectors)} - {*before})
 
     # Publications
 
@@ -222,14 +221,14 @@ class Dispatcher(PacketRole):
         elif isinstance(message, relay.Nak):
             self._refused(link, message)
         elif isinstance(message, relay.Claim):
-            self._claim(link, message, now)
+            self._claims.claim(link, message, now)
         elif isinstance(message, relay.HandedOver):
-            self._handed_over(link, message)
+            self._claims.handed_over(link, message)
         elif isinstance(message, relay.Subscribe) and not self._is_of(link, message.connector):
-            self._pass_on(link, message)
+            self._claims.pass_on(link, message)
         elif link.plug == "connectors":
             self._subscription(link, message, now)
-        elif isinstance(message, relay.Sync) and link in self._matchers:
+        elif isinstance(message, relay.Sync) and link in self.matchers:
             self._ask_all()
         else:
             raise Malformed("subscriptions come from connectors")
@@ -274,19 +273,24 @@ class Dispatcher(PacketRole):
         first = outbox is None
         if outbox is None:
             outbox = self.outboxes[connector] = Outbox(connector)
-            outbox.link = self._way(connector)
+            outbox.link = self.way(connector)
         outbox.add(parcel)
         self._send(outbox, parcel, first)
 
-    def _way(self, connector: bytes) -> Link | None:
+    def way(self, connector: bytes) -> Link | None:
+        """To a connector: its own link, or that of the peer that owns it."""
         return self.connectors.get(connector) or self._owners.get(connector)
+
+    def reaches(self, connector: bytes) -> bool:
+        """Whether there is a way to it."""
+        return self.way(connector) is not None
 
     def _attach(self, connector: bytes) -> None:
         """Send what a connector has not acknowledged over the way there is now."""
         outbox = self.outboxes.get(connector)
         if outbox is None:
             return
-        way = self._way(connector)
+        way = self.way(connector)
         if way is not None and way is not outbox.link:
             outbox.link = way
             for parcel in outbox:
@@ -304,11 +308,11 @@ class Dispatcher(PacketRole):
 
     def _acked(self, link: Link, ack: relay.Ack, now: float) -> None:
         if not ack.clients:
-            waiting = self._confirming.get(ack.message_id)
+            waiting = self.confirming.get(ack.message_id)
             if ack.away and waiting is not None:
-                sure = [one.connector for one in ack.away if self._way(one.connector) is link]
+                sure = [one.connector for one in ack.away if self.way(one.connector) is link]
                 waiting.told(ack.away, sure, now)
-            self._confirmed(link, ack.message_id, now)
+            self.confirmed(link, ack.message_id, now)
             return
         connector = ack.connector or self.peers[link].node
         outbox = self.outboxes.get(connector)
@@ -324,8 +328,8 @@ class Dispatcher(PacketRole):
     def _refused(self, link: Link, nak: relay.Nak) -> None:
         """The next node refuses: so do we, for all that connector is owed; nothing is kept."""
         connector = nak.connector or self.peers[link].node
-        asked = self._confirming.pop(nak.message_id, None) if link not in self._matchers else None
-        self._passed.pop(nak.message_id, None)
+        asked = self.confirming.pop(nak.message_id, None) if link not in self.matchers else None
+        self._claims.take(nak.message_id)
         if asked is not None:  # a subscription that moves with its session
             asked.link.send(relay.Nak(nak.message_id, nak.reason, connector).encode())
             return
@@ -346,146 +350,54 @@ class Dispatcher(PacketRole):
         if isinstance(message, relay.Sync) and message.phase == relay.SYNC_BEGIN:
             self._asked.discard(message.connector)
         image = message.encode()
-        for matcher in self._matchers:
+        for matcher in self.matchers:
             matcher.send(image)
         ends = isinstance(message, relay.Unsubscribe) and not message.name
-        asked: set[Link | bytes] = {*self._matchers, *(() if ends else self._absent)}
+        asked: set[Link | bytes] = {*self.matchers, *(() if ends else self._absent)}
         away = self._absent.since(now) if ends else None
         confirm = not isinstance(message, relay.Sync) and (asked or away)
-        if confirm and len(self._confirming) < MAX_CONFIRMING:
+        if confirm and len(self.confirming) < MAX_CONFIRMING:
             identity = message.message_id
-            self._confirming[identity] = Confirming(link, asked, image, away=away)
-            self._confirmed(link, identity, now)  # nobody may be there to wait for
+            self.confirming[identity] = Confirming(link, asked, image, away=away)
+            self.confirmed(link, identity, now)  # nobody may be there to wait for
 
-    def _confirmed(self, who: Link | bytes, message_id: bytes, now: float) -> None:
-        waiting = self._confirming.get(message_id)
+    def confirmed(self, who: Link | bytes, message_id: bytes, now: float) -> None:
+        waiting = self.confirming.get(message_id)
         if waiting is None:
             return
         waiting.asked.discard(who)
         if not waiting.asked:
-            del self._confirming[message_id]
-            self._tell_moved(waiting.link, self._passed.pop(message_id, None))
-            away = self._away(waiting, now)
+            del self.confirming[message_id]
+            self._claims.tell_moved(waiting.link, message_id)
+            away = self._claims.away(waiting, now)
             waiting.link.send(relay.Ack(message_id, away=away).encode())
 
     def _confirmed_by(self, matcher: bytes, now: float) -> None:
         """It is not waited for any more; a change that no matcher has is not in force for that."""
-        waiting = [one for one, change in self._confirming.items() if matcher in change.asked]
+        waiting = [one for one, change in self.confirming.items() if matcher in change.asked]
         for message_id in waiting:
-            if self._matchers:
-                self._confirmed(matcher, message_id, now)
+            if self.matchers:
+                self.confirmed(matcher, message_id, now)
             else:
-                self._confirming[message_id].asked.discard(matcher)
-                if not self._confirming[message_id].asked:
-                    del self._confirming[message_id]
+                self.confirming[message_id].asked.discard(matcher)
+                if not self.confirming[message_id].asked:
+                    del self.confirming[message_id]
 
     def _forget_confirming(self, link: Link, gone: Iterable[bytes], now: float) -> None:
         """A matcher that is gone need not agree, a connector that is gone need not know; it may have had a session."""
-        for message_id, waiting in list(self._confirming.items()):
+        for message_id, waiting in list(self.confirming.items()):
             if waiting.link is link:
-                del self._confirming[message_id]
-                self._passed.pop(message_id, None)
+                del self.confirming[message_id]
+                self._claims.take(message_id)
             elif link not in waiting.asked:
                 continue
-            elif (change := self._passed.pop(message_id, None)) is not None:
-                del self._confirming[message_id]
+            elif (change := self._claims.take(message_id)) is not None:
+                del self.confirming[message_id]
                 lost = relay.Nak(message_id, "no-service it was lost on the way", change.connector)
                 waiting.link.send(lost.encode())
             else:
                 waiting.away.update({} if waiting.ends else dict.fromkeys(gone, now))
-                self._confirmed(link, message_id, now)
-
-    # Sessions that move
-
-    def _claim(self, link: Link, claim: relay.Claim, now: float) -> None:
-        """Every other connector hears of it; who claims is told when all of them are done."""
-        peer = self.peers[link]
-        if link.plug == "connectors" and claim.connector != peer.node:
-            raise Malformed("a connector speaks for itself only")
-        asked = {way for node, way in self.connectors.items() if node != claim.connector}
-        if link.plug == "connectors":
-            asked |= {way for way, at in self.peers.items() if way.plug == "peers" and at.node}
-        if not claim.durable:  # nobody waits for an answer
-            for way in asked:
-                way.send(claim.encode())
-            return
-        known = self._homes.find(claim.client)
-        if known is not None and known.rank > claim.rank:
-            # One that was started again has forgotten since when.
-            if known.connector == claim.connector:
-                claim = msgspec.structs.replace(claim, time=known.time)
-            elif self._reaches(known.connector):
-                link.send(known.encode())  # who was away may not know that the session is elsewhere
-                link.send(relay.Ack(claim.message_id).encode())
-                return
-        self._homes.settle(claim)
-        self._ask(link, asked, claim, now)
-
-    def _pass_on(self, link: Link, change: relay.Subscribe) -> None:
-        """A session's former connector tells the new one what its client asked for."""
-        way = self.connectors.get(change.connector)
-        if way is None and link.plug == "connectors":
-            way = self._owners.get(change.connector)
-        reason = ""
-        if way is None:
-            reason = "no-service nobody here holds that connector"
-        elif len(self._confirming) >= MAX_CONFIRMING:
-            reason = "queue-full too many changes are on their way"
-        if way is None or reason:
-            link.send(relay.Nak(change.message_id, reason, change.connector).encode())
-            return
-        self._passed[change.message_id] = change
-        self._confirming[change.message_id] = Confirming(link, {way})
-        way.send(change.encode())
-
-    def _tell_moved(self, link: Link, change: relay.Subscribe | None) -> None:
-        """The new connector has a subscription: our matchers, of whom its dispatcher may not know all, hear of it before the old one's ends."""
-        if change is not None and link.plug == "connectors":
-            image = msgspec.structs.replace(change, moved=True).encode()
-            for matcher in self._matchers:
-                matcher.send(image)
-
-    def _ask(self, link: Link, asked: set[Link], claim: relay.Claim, now: float) -> None:
-        """Pass it on; the answer comes with the last of theirs, or at once where none is waited for."""
-        image = claim.encode()
-        for way in asked:
-            way.send(image)
-        full = len(self._confirming) >= MAX_CONFIRMING
-        everybody: set[Link | bytes] = {*asked}
-        if link.plug == "connectors" and self._alone_until is not None:
-            everybody.add(PEERS)
-        waiting = self._confirming.get(claim.message_id)
-        if waiting is not None and (waiting.link is link or waiting.link.plug == "peers"):
-            waiting.link = link  # a peer told us of it before; now somebody waits for the answer
-            return
-        if full or waiting is not None:
-            away = absences(self._homes.away(claim, self._reaches, now))
-            link.send(relay.Ack(claim.message_id, away=away).encode())
-            return
-        self._confirming[claim.message_id] = Confirming(link, everybody, claim=claim)
-        self._confirmed(link, claim.message_id, now)  # nobody may be there to ask
-
-    def _away(self, waiting: Confirming, now: float) -> tuple[relay.Absence, ...]:
-        """Who may owe a session something: matchers that have not heard of its end, or connectors that had it before."""
-        claim = waiting.claim
-        if claim is not None and waiting.link.plug == "connectors":  # all were asked that we reach
-            self._homes.answered(claim, self._reaches)
-        ours = self._homes.away(claim, self._reaches, now) if claim is not None else {}
-        return absences({**waiting.owing(self._reaches, now), **ours})
-
-    def _reaches(self, connector: bytes) -> bool:
-        return self._way(connector) is not None
-
-    def _handed_over(self, link: Link, told: relay.HandedOver) -> None:
-        """A connector that may have been away has sent what it had: whoever waits for that hears of it."""
-        if link.plug == "connectors" and told.node != self.peers[link].node:
-            raise Malformed("a connector speaks for itself only")
-        self._homes.handed_over(told.client, told.node)
-        way = self.connectors.get(told.connector)
-        if way is None and link.plug == "connectors":
-            way = self._owners.get(told.connector)
-        if way is not None:
-            way.send(told.encode())
+                self.confirmed(link, message_id, now)
 
     def _ask_all(self) -> None:
         """A matcher is new, or has more to answer for: connectors tell all their subscriptions.

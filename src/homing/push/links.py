@@ -12,6 +12,8 @@ from contextlib import suppress
 from hmac import compare_digest
 from typing import Final
 
+from msgspec.structs import replace
+
 from homing.errors import DiskFull, Malformed, Refused, RemoteProtocolError
 from homing.ids import ID_BYTES
 from homing.journal.events import Event
@@ -187,7 +189,7 @@ class PacketRole(ABC):
             self.hang_up(link, "wrong token", now)
             return
         if not hello.role and self.callers:
-            hello = relay.Hello(hello.node, self.callers, hello.token, hello.connectors)
+            hello = replace(hello, role=self.callers)
         first = not peer.node
         if first:
             self._replace(link, hello, now)

@@ -90,6 +90,7 @@ class Matcher(OwingRole):
             bytes, Link
         ] = {}  # connector -> where it has told all it has, and tells changes
         self._owned: dict[Link, set[bytes]] = {}  # dispatcher -> its connectors
+        self._meeting: set[Link] = set()  # dispatchers that may own more than they have met yet
         self._seen: dict[bytes, float] = {}  # connector -> when it was last reachable
         self._now = 0.0  # of the call being served, for events told from inside
         self._recover(recovered)
@@ -230,9 +231,10 @@ class Matcher(OwingRole):
 
     def _is_informed(self) -> bool:
         """Whether every dispatcher there is has said which connectors it owns."""
+        sure = self._owned.keys() - self._meeting
         if self._expected is None:
-            return len(self._owned) >= len(self.dialled.get("dispatchers", ()))
-        return self._expected <= {self.peers[link].node for link in self._owned}
+            return len(sure) >= len(self.dialled.get("dispatchers", ()))
+        return self._expected <= {self.peers[link].node for link in sure}
 
     def _settle(self, now: float) -> None:
         if self.table.settle(self._is_informed()):
@@ -251,6 +253,7 @@ class Matcher(OwingRole):
         owned = set(node_ids(hello.connectors))
         before = self._owned.get(link, set())
         self._owned[link] = owned
+        (self._meeting.add if hello.more else self._meeting.discard)(link)
         self.know(owned, now)
         for share in self.table.shares:
             share.await_connectors(owned - before)
@@ -263,6 +266,7 @@ class Matcher(OwingRole):
             self.neighbours.left(link, peer, now)
             return
         owned = self._owned.pop(link, set())
+        self._meeting.discard(link)
         self._excuse(owned)
         self.owed.left(link)
         if any(share.gatherings for share in self.table.shares):

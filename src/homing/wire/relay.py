@@ -2,8 +2,8 @@
 
 Item numbers mean the same on all of these links. Up to 10 they are the protocol's; homing
 adds 11 (role), 12 (connectors owned), 13 (phase of a sync), 14 (sessions held), 19 (nothing
-older is owed), 20 (part of a session that moves) and 21 (connectors that are away), which others
-skip; 15 to 18 are matchers' among themselves (homing.wire.inquiry).
+older is owed), 20 (part of a session that moves), 21 (connectors that are away) and 22 (more of them
+may come), which others skip; 15 to 18 are matchers' among themselves (homing.wire.inquiry).
 
 A *place* is a client id and the connector that holds it, 20 bytes. Lists are kept as the
 concatenated bytes they travel in: a fan-out to 10 000 clients is one object, not 10 000.
@@ -39,6 +39,7 @@ LOAD: Final = 14
 FIRST: Final = 19
 MOVED: Final = 20
 AWAY: Final = 21
+MORE: Final = 22
 
 PLACE_BYTES: Final = ID_BYTES + NODE_ID_BYTES
 TIME_BYTES: Final = 8
@@ -70,15 +71,21 @@ class Absence(NamedTuple):
 
 
 class Hello(Struct, frozen=True):
-    """A node's handshake, and again whenever the connectors a dispatcher owns change."""
+    """A node's handshake, and again whenever the connectors a dispatcher owns change.
+
+    `more`: it has started and may own connectors that it has not met yet; it says so when that is over.
+    """
 
     node: bytes
     role: bytes = b""
     token: bytes = b""
     connectors: bytes = b""
+    more: bool = False
 
     def encode(self) -> bytes:
-        optional = ((ROLE, self.role), (TOKEN, self.token), (CONNECTORS, self.connectors))
+        more = b"\x01" if self.more else b""
+        listed = (CONNECTORS, self.connectors)
+        optional = ((ROLE, self.role), (TOKEN, self.token), listed, (MORE, more))
         items = [(NODE, self.node), *[item for item in optional if item[1]]]
         # Only a dispatcher with hundreds of connectors needs several packets, and so a key.
         key = (MESSAGE_ID, self.node) if len(self.connectors) > packet.MAX_BODY // 2 else None
@@ -315,7 +322,8 @@ def _hello(items: dict[int, bytes]) -> Hello:
     if len(connectors) % NODE_ID_BYTES:
         raise Malformed(f"connector ids are {NODE_ID_BYTES} bytes each, got {len(connectors)}")
     node = _sized(items, NODE, NODE_ID_BYTES, "node id")
-    return Hello(node, items.get(ROLE, b""), items.get(TOKEN, b""), connectors)
+    more = items.get(MORE) == b"\x01"
+    return Hello(node, items.get(ROLE, b""), items.get(TOKEN, b""), connectors, more)
 
 
 def _heartbeat(items: dict[int, bytes]) -> Heartbeat:
