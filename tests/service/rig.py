@@ -53,7 +53,7 @@ async def broker(
     *,
     mechanism: Mechanism = NULL,
     heartbeat: float = 2.5,
-    idle_beats: float = 800.0,
+    idle_beats: float = 500.0,
     localfe: str = "tcp://127.0.0.1:0",
     localbe: str = "tcp://127.0.0.1:0",
     **policy: Any,

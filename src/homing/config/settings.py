@@ -107,10 +107,10 @@ class Service(Struct, frozen=True, kw_only=True):
     idle_beats: Annotated[
         int,
         count(
-            "heartbeats a second that idle workers should send in all: beyond, those that can beat more slowly; it is 1.6 % of a core",
+            "heartbeats a second that idle workers should send in all: beyond, those that can beat more slowly; they are 1 to 2 % of a core",
             1,
         ),
-    ] = 800
+    ] = 500
     liveness: Annotated[
         int,
         count(

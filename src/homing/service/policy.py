@@ -31,7 +31,7 @@ class BrokerPolicy:
 
     heartbeat: float = 2.5
     """Seconds between heartbeats, both directions."""
-    idle_beats: float = 800.0
+    idle_beats: float = 500.0
     """Heartbeats a second, in all, that idle workers should send: beyond, those that can are asked to beat more slowly. To read one and
     to answer it takes some 20 µs."""
     liveness: int = 3
