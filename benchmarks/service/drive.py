@@ -131,7 +131,7 @@ def idle_share(broker: Broker, workers: int, seconds: float, patient: int = 0) -
     """The share of one core that a broker with idle workers takes.
 
     Workers beat every 2.5 s, or, `patient`, as seldom as the broker asks. That has time to come into force, and whole
-    intervals are measured, 15 s for ten thousand: those who were told together beat together.
+    intervals are measured, 20 s for ten thousand: those who were told together beat together.
     """
     options = {**broker.options, "workers": workers, "clients": 1, "mute": 1}
     if patient:
@@ -144,7 +144,7 @@ def idle_share(broker: Broker, workers: int, seconds: float, patient: int = 0) -
         _settled(running)
         if patient:
             time.sleep(2 * seconds)
-            seconds *= 4.5
+            seconds *= 6
         before, began = _cpu(running), time.monotonic()
         time.sleep(seconds)
         return (_cpu(running) - before) / (time.monotonic() - began)
