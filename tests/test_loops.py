@@ -68,15 +68,26 @@ def test_a_forked_process_is_told_and_the_parent_goes_on(here: Fabric) -> None:
         assert isinstance(subscriber.get(PATIENCE), homing.Push)
 
 
-def test_an_iterable_that_calls_what_iterates_over_it_is_told(here: Fabric) -> None:
-    """Both waited for each other, and whoever called it later too."""
+def test_publications_may_be_made_of_what_others_matched(here: Fabric) -> None:
+    """They are taken in another thread: both waited for each other, and whoever called it later too."""
     with homing.sync.Publisher(here.publishers) as publisher:
 
         def publications() -> Iterator[tuple[dict[str, Any], bytes]]:
-            yield {"n": publisher.publish({"a": 1})}, b""
+            yield {"n": publisher.publish({"b": 1})}, b""
+
+        assert publisher.publish_all(publications()) == [0]
+        assert publisher.publish({"b": 1}) == 0
+
+
+def test_what_is_called_by_the_object_itself_cannot_wait_for_it(here: Fabric) -> None:
+    with homing.sync.Publisher(here.publishers) as publisher:
+
+        class Asking(list[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                yield {"n": publisher.publish({"b": 1})}, b""
 
         with pytest.raises(RuntimeError, match="a blocking call within another"):
-            publisher.publish_all(publications())
+            publisher.publish_all(Asking([1]))
         assert publisher.publish({"b": 1}) == 0
 
 

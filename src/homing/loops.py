@@ -1,4 +1,4 @@
-"""The fastest event loop there is, and one that runs in a thread of its own for blocking callers."""
+"""The fastest event loop there is, one that runs in a thread of its own for blocking callers, and items that are waited for beside other work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -185,6 +185,49 @@ class Blocking(Closing, Generic[Inner]):
                 self._loop.stop()
 
 
+class Ahead(Generic[T]):
+    """Begins something for each item of an async iterable, in a task, so many ahead of who takes them from `window`."""
+
+    def __init__(self, items: AsyncIterable[Any], begin: Callable[[Any], Awaitable[T]]) -> None:
+        self.window: deque[T] = deque()  # what has begun, oldest first
+        self._most = 1
+        self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run(items, begin))
+
+    def allow(self, most: int) -> bool:
+        """So many may stand in the window; False if none does."""
+        self._most = most
+        self._room.set()
+        return bool(self.window)
+
+    async def first(self) -> bool:
+        """Wait until one has begun; False if none will. What the items raised comes behind all that had begun."""
+        while not self.window and not self._task.done():
+            self._news.clear()
+            await self._news.wait()
+        if not self.window:
+            await self._task
+        return bool(self.window)
+
+    async def stop(self) -> None:
+        """Take no more items."""
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+        if not self._task.cancelled():
+            self._task.exception()  # told to the reader, or to nobody on purpose
+
+    async def _run(self, items: AsyncIterable[Any], begin: Callable[[Any], Awaitable[T]]) -> None:
+        try:
+            async for item in items:
+                while len(self.window) >= self._most:
+                    self._room.clear()
+                    await self._room.wait()
+                self.window.append(await begin(item))
+                self._news.set()
+        finally:
+            self._news.set()
+
+
 class Elsewhere:
     """The items of an iterable as an async one: a thread takes them, up to `most` ahead.
 
@@ -202,7 +245,9 @@ class Elsewhere:
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         news, loop = asyncio.Event(), asyncio.get_running_loop()
-        thread = threading.Thread(target=self._run, args=(loop, news), name="bodies", daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=(loop, news), name="homing-items", daemon=True
+        )
         thread.start()
         try:
             while True:

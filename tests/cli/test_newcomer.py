@@ -211,6 +211,31 @@ def test_a_line_of_a_file_is_wrong(run: Run, here: Fabric, tmp_path: Path) -> No
     assert push.attrs == {"a": 3}
 
 
+def test_lines_of_a_pipe_are_published_as_they_come(here: Fabric) -> None:
+    """The next may be a day away: it waited for thousands more, and the pipe's end."""
+    argv = [sys.executable, "-m", "homing.cli", "publish", "--from", "-"]
+    argv += ["--to", here.publishers, "--token", "known"]
+
+    async def each(process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        async with here.subscriber() as subscriber, asyncio.timeout(60):
+            await subscriber.subscribe("piped >= 0")
+            for number in range(3):
+                process.stdin.write(b'{"attrs": {"piped": %d}}\n' % number)
+                process.stdin.flush()
+                push = await anext(subscriber)
+                assert isinstance(push, homing.Push)
+                assert push.attrs == {"piped": number}
+
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            asyncio.run(each(process))
+            told, _ = process.communicate(timeout=60)
+            assert (process.returncode, told) == (0, b"3 published, 3 matches\n")
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     "bad",
     [

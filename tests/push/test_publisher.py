@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +17,7 @@ from homing.errors import (
     SubscriptionError,
     TooLarge,
 )
+from homing.loops import Elsewhere
 from homing.push import publishing
 from homing.push.publisher import Publisher
 from homing.wire import publish
@@ -77,6 +79,63 @@ def test_many_are_pipelined_within_the_window_and_answered_in_order() -> None:
             assert counts == [7] * 1000
             assert [int(one.payload) for one in role.got] == list(range(1000))
             assert 1 < role.most <= 50
+
+    asyncio.run(main())
+
+
+def test_what_is_published_is_counted_while_the_next_one_is_waited_for() -> None:
+    async def one_by_one(counted: asyncio.Event) -> AsyncIterator[tuple[dict[str, int], str]]:
+        for n in range(3):
+            yield {"n": n}, str(n)
+            await counted.wait()
+            counted.clear()
+
+    async def main() -> None:
+        async with matcher() as (role, where), Publisher(where) as publisher, asyncio.timeout(20):
+            counted = asyncio.Event()
+            async for count in publisher.publish_all(one_by_one(counted)):
+                assert count == 7
+                counted.set()
+            assert [int(one.payload) for one in role.got] == [0, 1, 2]
+
+    asyncio.run(main())
+
+
+def test_what_comes_slowly_leaves_as_it_comes() -> None:
+    """A plain iterable holds the loop up while it waits for something, and lets go of it between two items."""
+
+    def slow(role: Matcher, seen: list[int]) -> Iterator[tuple[dict[str, int], str]]:
+        for n in range(30):
+            time.sleep(0.002)
+            seen.append(len(role.got))
+            yield {"n": n}, str(n)
+
+    async def main() -> None:
+        async with matcher() as (role, where), Publisher(where) as publisher:
+            await publisher.publish({"n": -1}, "-1")
+            seen: list[int] = []
+            counts = [count async for count in publisher.publish_all(slow(role, seen))]
+            assert (counts, seen[-1] > 20) == ([7] * 30, True)
+
+    asyncio.run(main())
+
+
+def test_publications_that_raise_do_so_behind_what_came_before() -> None:
+    async def broken() -> AsyncIterator[tuple[dict[str, int], str]]:
+        yield {"n": 1}, "1"
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        async with matcher() as (_, where), Publisher(where) as publisher:
+            counts: list[int] = []
+
+            async def count() -> None:
+                async for one in publisher.publish_all(broken()):
+                    counts.append(one)  # noqa: PERF401 - what came before it raises is looked at
+
+            with pytest.raises(ZeroDivisionError):
+                await count()
+            assert counts == [7]
 
     asyncio.run(main())
 
@@ -146,9 +205,10 @@ def test_more_bytes_than_may_be_open_wait_in_a_pipeline(monkeypatch: pytest.Monk
     async def main() -> None:
         async with matcher() as (role, where), Publisher(where) as publisher:
             publications = [({"n": n}, b"x" * 1000) for n in range(100)]
-            counts = [count async for count in publisher.publish_all(publications)]
-            assert len(counts) == 100
-            assert role.most <= 11
+            for items in (publications, Elsewhere(publications, 10)):
+                counts = [count async for count in publisher.publish_all(items)]
+                assert len(counts) == 100
+                assert role.most <= 11
             role.mute = True
             one_by_one = [publisher.publish({"n": n}, b"x" * 1000) for n in range(100)]
             started = [asyncio.ensure_future(one) for one in one_by_one]

@@ -4,21 +4,24 @@ Prints how many subscriptions each publication matched. A value that reads as a 
 as true/false is one; quote it twice to send text.
 
 A file is read to its end before anything of it is published: a line that is wrong is told, and
-nothing is sent. Lines that have an "id" (24 hex digits) may be published again, after an
+nothing is sent. From a pipe (- is the standard input) lines are published as they come, up to a
+wrong one. Lines that have an "id" (24 hex digits) may be published again, after an
 interrupt for example: matchers recognise the last 65,536 ids, and pass none on a second time.
 
 Examples:
   homing publish price=12.5 city=Paris --payload "hello"
   homing publish 'zip="01234"' vip=true --to 10.0.0.1:7001
   homing publish --from publications.jsonl
+  tail -f readings.jsonl | homing publish --from -
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -29,6 +32,10 @@ from homing.errors import Malformed, RequestTimeout, SubscriptionError, Unavaila
 
 app = verb("publish", __doc__)
 
+STDIN: Final = Path("-")
+AHEAD: Final = 1024
+"""Lines of a pipe read ahead of those being published: some milliseconds of them."""
+
 Line: TypeAlias = tuple[dict[str, Any], str, bytes]
 
 
@@ -38,7 +45,11 @@ async def publish(
     payload: Annotated[str, Parameter(help="text to send along")] = "",
     source: Annotated[
         Path | None,
-        Parameter(name="--from", help='lines of {"attrs": {…}, "payload": "…", "id": "…"}'),
+        Parameter(
+            name="--from",
+            allow_leading_hyphen=True,
+            help='lines of {"attrs": {…}, "payload": "…", "id": "…"}; - reads stdin',
+        ),
     ] = None,
     to: Annotated[tuple[str, ...], Parameter(help="HOST:PORT of a matcher; several: tried")] = (),
     token: Annotated[str, Parameter(help="what publishers must know there")] = "",
@@ -85,7 +96,7 @@ async def _publish_file(publisher: Any, source: Path) -> int:
     )
     with Progress(*columns, disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task("publish", total=None, m=0)
-        async for count in publisher.publish_all(lines):
+        async for count in publisher.publish_all(lines.as_they_come()):
             total, matched = total + 1, matched + count
             progress.update(bar, completed=total, m=matched)
     if lines.bad is not None:
@@ -95,11 +106,17 @@ async def _publish_file(publisher: Any, source: Path) -> int:
 
 
 class _Lines:
-    """The publications of a pipe up to the first bad line: those before it are published, and counted."""
+    """The publications up to the first bad line: those of a pipe that stand before it are published, and counted."""
 
     def __init__(self, source: Path) -> None:
         self.bad: Malformed | None = None
         self._source = source
+
+    def as_they_come(self) -> Iterable[Line] | AsyncIterable[Line]:
+        """What a pipe has is published while the next line is waited for."""
+        from homing.loops import Elsewhere
+
+        return self if self._source.is_file() else Elsewhere(self, AHEAD)
 
     def __iter__(self) -> Iterator[Line]:
         try:
@@ -119,7 +136,8 @@ def read_publications(source: Path) -> Iterator[Line]:
     from homing.ids import parse_id
     from homing.push.subscription import check_attributes
 
-    with source.open("rb") as file:
+    # Not Python's own: at its end it would wait for the thread that waits for the next line.
+    with os.fdopen(os.dup(0), "rb") if source == STDIN else source.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -128,7 +146,8 @@ def read_publications(source: Path) -> Iterator[Line]:
                 check_attributes(dict(read.attrs))
                 identity = parse_id(read.id) if read.id else b""
             except (msgspec.DecodeError, UnicodeError, SubscriptionError, Malformed) as error:
-                raise Malformed(f"{source}:{number}: {error}") from error
+                name = "standard input" if source == STDIN else source
+                raise Malformed(f"{name}:{number}: {error}") from error
             yield read.attrs, read.payload, identity
 
 

@@ -15,14 +15,17 @@ A thread of its own runs the loop of each, so it may be used from several thread
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from homing.loops import Blocking, made_as
+from homing.loops import Blocking, Elsewhere, made_as
 from homing.push import publisher, subscriber
 from homing.push.given import Wanted
 from homing.push.values import Value
 from homing.wire.pushed import Gap, Push
+
+AHEAD: Final = 1024
+"""Publications that another thread makes ahead: some milliseconds of a fast publisher."""
 
 
 class Publisher(Blocking[publisher.Publisher]):
@@ -39,10 +42,15 @@ class Publisher(Blocking[publisher.Publisher]):
         return self._call(self._inner.publish(attributes, payload, identity=identity))
 
     def publish_all(self, publications: Iterable[publisher.Publication]) -> list[int]:
-        """Publish many, pipelined; match counts in their order."""
+        """Publish many, pipelined; match counts in their order.
+
+        Publications that are made on the way (a generator, a file) are taken in another thread.
+        """
+        ready = isinstance(publications, Collection)
+        items = publications if ready else Elsewhere(publications, AHEAD)
 
         async def collect() -> list[int]:
-            return [count async for count in self._inner.publish_all(publications)]
+            return [count async for count in self._inner.publish_all(items)]
 
         return self._call(collect())
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Self, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
+from typing import Final, Self, TypeAlias
 
 from homing.clock import SystemClock
 from homing.errors import Closed, HomingError, RequestTimeout
 from homing.ids import IdMaker
+from homing.loops import Ahead
 from homing.push import given
 from homing.push.moorings import Moorings
 from homing.push.publishing import Publishing
@@ -26,6 +27,8 @@ from homing.push.values import Value
 from homing.wire.packet import PacketStream
 
 DEFAULT_MATCHER = "127.0.0.1:7001"
+MOMENT: Final = 0.001
+"""Seconds after which what was published leaves, and acknowledgements are looked at: publications may be work to make."""
 
 # Attributes, payload and, if it is to be known when it comes again, a message id of the caller's.
 Publication: TypeAlias = (
@@ -94,22 +97,49 @@ class Publisher:
         async with self._slots:
             return await self._start(attributes, payload, identity)
 
-    async def publish_all(self, publications: Iterable[Publication]) -> AsyncIterator[int]:
-        """Publish many, as many at once as the window allows; match counts in their order.
+    async def publish_all(
+        self, publications: Iterable[Publication] | AsyncIterable[Publication]
+    ) -> AsyncGenerator[int, None]:
+        """Publish many, as many at once as the window allows; match counts in their order, each once it is there.
 
-        Each is (attributes, payload) or (attributes, payload, identity).
+        Each is (attributes, payload) or (attributes, payload, identity). A plain iterable is taken from between
+        counts; one that waits for something should be an async one.
         """
+        if not isinstance(publications, Iterable):
+            ahead = Ahead(publications, self._in_turn)
+            try:
+                while ahead.allow(self._window) or await ahead.first():
+                    yield await ahead.window.popleft()
+            finally:
+                await ahead.stop()
+                for future in ahead.window:
+                    future.cancel()
+            return
         under_way: deque[asyncio.Future[int]] = deque()
+        clock = asyncio.get_running_loop().time
+        rest_at = clock() + MOMENT
         try:
             for publication in publications:
-                while under_way and (len(under_way) >= self._window or self._full()):
+                while under_way and (
+                    len(under_way) >= self._window or self._full() or under_way[0].done()
+                ):
                     yield await under_way.popleft()
                 under_way.append(self._start(*given.parts(publication)))
+                if clock() >= rest_at:
+                    await asyncio.sleep(0)
+                    rest_at = clock() + MOMENT
             while under_way:
                 yield await under_way.popleft()
         finally:
             for future in under_way:
                 future.cancel()
+
+    async def _in_turn(self, publication: Publication) -> asyncio.Future[int]:
+        """Send one as soon as there is room for it."""
+        while self._full():
+            open_ones = [one for one in self._waiting.values() if not one.done()]
+            await asyncio.wait(open_ones[:1]) if open_ones else await asyncio.sleep(MOMENT)
+        return self._start(*given.parts(publication))
 
     def _start(
         self, attributes: Mapping[str, Value], payload: bytes | str, identity: bytes = b""

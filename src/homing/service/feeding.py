@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, Final
 
+from homing.loops import Ahead
 from homing.service.asking import Asked, Asking, Plan
 from homing.service.lifeline import Lifeline
 
@@ -78,45 +79,21 @@ class Filling:
         """Nothing runs."""
 
 
-class Feeding:
+class Feeding(Ahead[tuple[Asked, bytes]]):
     """Asks for the items of an async iterable, in a task."""
 
     def __init__(self, items: AsyncIterable[Any], write: Write, ask: Ask) -> None:
-        self.window: Window = deque()
-        self._most = 1
-        self._news, self._room = asyncio.Event(), asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run(items, write, ask))
+        async def begin(item: Any) -> tuple[Asked, bytes]:
+            data = write(item)
+            return await ask(data), data
+
+        super().__init__(items, begin)
 
     def fill(self, most: int) -> bool:
         """So many may be under way; False if none is."""
-        self._most = most
-        self._room.set()
-        return bool(self.window)
+        return self.allow(most)
 
     async def go_on(self, full: Callable[[], bool], ask: Ask) -> bool:
         """Until one is under way, or none will be; what the items raised comes behind their answers."""
-        while not self.window and not self._task.done():
-            self._news.clear()
-            await self._news.wait()
-        if not self.window:
-            await self._task
+        await self.first()
         return False
-
-    async def stop(self) -> None:
-        """Take no more items."""
-        self._task.cancel()
-        await asyncio.wait((self._task,))
-        if not self._task.cancelled():
-            self._task.exception()  # told to the reader, or to nobody on purpose
-
-    async def _run(self, items: AsyncIterable[Any], write: Write, ask: Ask) -> None:
-        try:
-            async for item in items:
-                while len(self.window) >= self._most:
-                    self._room.clear()
-                    await self._room.wait()
-                data = write(item)
-                self.window.append((await ask(data), data))
-                self._news.set()
-        finally:
-            self._news.set()
