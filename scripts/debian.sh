@@ -1,11 +1,11 @@
 #!/bin/sh
-# debian.sh PROGRAM…: programs beside Python that tests and benchmarks talk to. Root on Debian gets
-# what is missing; everybody else is told, and what needs it is left out (in CI that is an error).
+# debian.sh PACKAGE…: programs beside Python, and headers, that tests talk to; a package has its program's name. Root on
+# Debian gets what is missing; everybody else is told, and what needs it is left out (in CI that is an error).
 set -eu
 
 missing=""
 for package in "$@"; do
-  command -v "$package" >/dev/null 2>&1 || missing="$missing $package"
+  command -v "$package" >/dev/null 2>&1 || dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
 
@@ -15,7 +15,8 @@ elif [ "$(id -u)" -ne 0 ]; then
   reason="not root"
 else
   echo "homing: installing$missing with apt-get"
-  export DEBIAN_FRONTEND=noninteractive
+  # In runlevel 1 a server that is installed is not started: tests start their own.
+  export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
   # shellcheck disable=SC2086
   if apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1 ||
     { apt-get update -qq && apt-get install -qq -y --no-install-recommends $missing >/dev/null; }; then
