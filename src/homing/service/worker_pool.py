@@ -101,11 +101,11 @@ class Pool:
             self._left -= 1
         return None
 
-    def give_back(self, worker: Worker) -> None:
-        """It has room for one more."""
-        worker.room += 1
-        if worker.room == 1:
+    def give_back(self, worker: Worker, count: int = 1) -> None:
+        """It has room for so many more."""
+        if not worker.room:
             self._line.append(worker)
+        worker.room += count
 
     def join(self, worker: Worker) -> None:
         """A worker that is new here."""

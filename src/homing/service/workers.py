@@ -49,10 +49,8 @@ class MdpWorker(Worker):
         if link is None:
             return
         address, held = pending.asker.stem + pending.envelope, self.held
-        if pending.message_id or address in held:
+        if pending.message_id or held.setdefault(address, pending) is not pending:
             address = self.keep(pending)
-        else:
-            held[address] = pending
         if len(address) <= SHORT_MAX:
             size = SHORT[len(address)]
             link.send(b"%b%b%b%b%b" % (self.work, size, address, EMPTY, pending.data))
@@ -83,8 +81,8 @@ class MdpWorker(Worker):
         that idles.
         """
         reply, tells_service = self.reply, self.tells_service
-        core, held = self._broker.core, self.held
-        at, size = 0, len(data)
+        core, held, service = self._broker.core, self.held, self.service
+        at, size, freed = 0, len(data), 0
         while at < size:
             address_at = at + len(reply) + 1  # behind its size
             # Slices compared: half the cost of `startswith`, which takes its arguments in a tuple.
@@ -110,8 +108,13 @@ class MdpWorker(Worker):
                 break
             del held[address]
             core.finish(pending, data[body:end], now)
-            core.freed(self, now)
+            if service is None or service.waiting:
+                core.freed(self, now)
+            else:
+                freed += 1
             at = end
+        if freed and self.pool is not None:
+            self.pool.give_back(self, freed)
         if at:
             self.seen = now
         elif data == self.heartbeat:
@@ -181,10 +184,8 @@ class Worker0X(MdpWorker):
     def hand(self, pending: Pending) -> None:
         asker, held, link = pending.asker, self.held, self.link
         address = asker.stem + pending.envelope
-        if pending.message_id or address in held:
+        if pending.message_id or held.setdefault(address, pending) is not pending:
             address = self.keep(pending)
-        else:
-            held[address] = pending
         if link is None:
             return
         if asker.origin:
