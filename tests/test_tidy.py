@@ -181,6 +181,18 @@ def test_nothing_is_left_to_do_in_secret() -> None:
     assert not left
 
 
+def test_nothing_is_taken_from_the_front_of_a_dict() -> None:
+    """The front is found behind all places that were taken before: an OrderedDict has it at hand."""
+    front = re.compile(r"(del [\w.]+\[|\bpop\()next\(iter\(")
+    taken = [
+        _told(path, number)
+        for path in _python()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if front.search(line)
+    ]
+    assert not taken
+
+
 def _contracts() -> list[dict[str, list[str]]]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts: list[dict[str, list[str]]] = settings["tool"]["importlinter"]["contracts"]

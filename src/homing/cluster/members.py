@@ -10,6 +10,7 @@ from news about this one. In Serf all of it travels as tags:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -77,7 +78,7 @@ class View:
 
     def __init__(self) -> None:
         self._alive: dict[bytes, Member] = {}
-        self._epochs: dict[bytes, int] = {}
+        self._epochs: OrderedDict[bytes, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -102,7 +103,7 @@ class View:
         self._epochs.pop(member.id, None)
         self._epochs[member.id] = member.epoch
         if len(self._epochs) > 2 * MEMBERS_MAX:  # the longest unseen is forgotten first
-            del self._epochs[next(iter(self._epochs))]
+            self._epochs.popitem(last=False)
 
     def down(self, member: Member, *, failed: bool) -> list[Change]:
         """A member left or failed; a report about an earlier life is ignored."""

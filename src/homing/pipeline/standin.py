@@ -8,7 +8,7 @@ knows which publications of a repeated batch it has taken already.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
@@ -60,7 +60,7 @@ class StandIn(OwingRole):
         self.safe = 0  # everything journaled up to this number is durable
         self._dispatchers = len(dispatchers)
         self._behind: dict[Link, set[bytes]] = {}  # dispatcher -> connectors it must still tell of
-        self._known: dict[bytes, None] = {}
+        self._known: OrderedDict[bytes, None] = OrderedDict()
         self._unsynced: deque[tuple[int, PublicationTaken]] = deque()
         self._now = 0.0
         self._recover(recovered)
@@ -111,7 +111,7 @@ class StandIn(OwingRole):
     def _remember(self, message_id: bytes) -> None:
         self._known[message_id] = None
         if len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
 
     # homing.ports.Role
 

@@ -6,6 +6,7 @@ told which connectors that may be, and for how long each has been away: it waits
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
@@ -31,7 +32,7 @@ class Homes:
     """Sessions by client; connectors that are away, and since when."""
 
     def __init__(self) -> None:
-        self._homes: dict[bytes, Home] = {}
+        self._homes: OrderedDict[bytes, Home] = OrderedDict()
         self._lost: dict[bytes, float] = {}
 
     def __iter__(self) -> Iterator[Claim]:
@@ -53,7 +54,7 @@ class Homes:
         claim = replace(claim, owing=b"")
         self._homes[claim.client] = Home(claim, frozenset(owing - {claim.connector}))
         if len(self._homes) > MAX_HOMES:
-            del self._homes[next(iter(self._homes))]
+            self._homes.popitem(last=False)
 
     def answered(self, claim: Claim, reaches: Callable[[bytes], bool]) -> None:
         """All that can be asked have answered a claim: they owe nothing more."""

@@ -13,7 +13,7 @@ and goes nowhere a second time.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
@@ -108,7 +108,7 @@ class Intake:
         self._tokens = tuple(tokens)
         self._publishers: dict[Link, Publisher] = {}
         self.balance = Balance(matcher, self._publishers)
-        self._recent: dict[bytes, int] = {}
+        self._recent: OrderedDict[bytes, int] = OrderedDict()
         self._taking: dict[bytes, Taken] = {}
         self._unsynced: deque[tuple[int, Taken]] = deque()
         # Answers to connectors that leave behind some of them.
@@ -382,6 +382,6 @@ class Intake:
 
     def remember(self, identity: bytes, matched: int) -> None:
         """This one is taken: answer it alike when it comes again."""
-        if len(self._recent) >= MAX_RECENT:
-            del self._recent[next(iter(self._recent))]
         self._recent[identity] = matched
+        if len(self._recent) > MAX_RECENT:
+            self._recent.popitem(last=False)

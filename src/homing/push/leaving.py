@@ -8,6 +8,7 @@ everybody has surely heard of it. Whoever finds it twice tells its place once; i
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -29,8 +30,8 @@ class Leaving:
         self._make_index = make_index
         self._tables: dict[int, Table] = {}  # by tree
         # What came since the last beat, and in the one before: it stays for one to two beats.
-        self._young: dict[Key, None] = {}
-        self._old: dict[Key, None] = {}
+        self._young: OrderedDict[Key, None] = OrderedDict()
+        self._old: OrderedDict[Key, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -65,7 +66,7 @@ class Leaving:
         """A beat is over: what has been here for a whole one goes."""
         for key in self._old:
             self.remove(*key)
-        self._old, self._young = self._young, {}
+        self._old, self._young = self._young, OrderedDict()
 
     def close(self) -> None:
         """Nothing more is asked of it."""

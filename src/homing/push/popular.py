@@ -5,6 +5,7 @@ Publications that the same clients asked for come with the same list of them, by
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final, Generic, TypeVar
 
 SHORT: Final = 384
@@ -23,7 +24,7 @@ class Popular(Generic[Value]):
     __slots__ = ("_held", "_values")
 
     def __init__(self) -> None:
-        self._values: dict[bytes, Value] = {}
+        self._values: OrderedDict[bytes, Value] = OrderedDict()
         self._held = 0
 
     def __len__(self) -> int:
@@ -47,7 +48,6 @@ class Popular(Generic[Value]):
             self._held += len(listed)
         self._values[listed] = value
         while len(self._values) > MAX_LISTS or self._held > MAX_BYTES:
-            oldest = next(iter(self._values))
-            del self._values[oldest]
+            oldest, _ = self._values.popitem(last=False)
             self._held -= len(oldest)
         return value

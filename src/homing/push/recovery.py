@@ -98,7 +98,7 @@ def checkpoint(
             SubscriptionSet(0.0, session.client, node, name.encode(), fields)
             for name, fields in session.subscriptions.items()
         ]
-        early = (session.early or {}).values()
+        early = session.early.values() if session.early else ()
         for shared in (*session.unacked.values(), *early, *session.waiting.values()):
             owed.setdefault(shared.message_id, (shared, []))[1].append(session.client)
     for shared, clients in storing:

@@ -8,6 +8,7 @@ within limits; what does not fit is counted, and the client is told of the gap.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -123,7 +124,7 @@ class Shared:
         )
 
 
-_NONE_SENT: Final[dict[bytes, Shared]] = {}
+_NONE_SENT: Final[OrderedDict[bytes, Shared]] = OrderedDict()
 _NONE_AGAIN: Final[dict[bytes, None]] = {}
 _NO_GAPS: Final[dict[bytes, Lost]] = {}
 
@@ -133,7 +134,7 @@ def _parsed(json: bytes) -> Fields:
     return parse_fields(json)
 
 
-def _in_order(owed: dict[bytes, Shared]) -> dict[bytes, Shared]:
+def _in_order(owed: dict[bytes, Shared]) -> OrderedDict[bytes, Shared]:
     """What each publisher sent in the order of its ids, in the places that it has among all.
 
     Several connectors may have sent it, each in order, and nobody knows which of theirs is older; ids do:
@@ -151,7 +152,8 @@ def _in_order(owed: dict[bytes, Shared]) -> dict[bytes, Shared]:
     left: dict[bytes, list[bytes]] = {}
     for identity in sorted(owed, key=place, reverse=True):
         left.setdefault(maker(identity), []).append(identity)
-    return {one: owed[one] for one in [left[maker(identity)].pop() for identity in owed]}
+    ids = [left[maker(identity)].pop() for identity in owed]
+    return OrderedDict([(identity, owed[identity]) for identity in ids])
 
 
 class Session:
@@ -197,12 +199,12 @@ class Session:
         self.subscriptions: dict[str, bytes] = {}
         self.names: tuple[str, ...] = ()  # of all subscriptions
         # Not sent on this connection. Those to whom nothing waits, nearly all, share an empty one.
-        self.waiting: dict[bytes, Shared] = _NONE_SENT
+        self.waiting: OrderedDict[bytes, Shared] = _NONE_SENT
         # Sent on it, durable sessions only: the others share that too, as most are idle.
         self.unacked: dict[bytes, Shared] = {} if durable else _NONE_SENT
         self.again: dict[bytes, None] = _NONE_AGAIN  # of the waiting: part of a replay
         # What its former connector sends, kept apart to be sent first; None: no move is awaited.
-        self.early: dict[bytes, Shared] | None = None
+        self.early: OrderedDict[bytes, Shared] | None = None
         self.mixed = False  # something waits behind what is newer: connectors sent it that had the session before
         self.move: Move | None = None  # where it is going
         self.stamp = 0  # when its client was last let in: unix time in µs, 0 after a restart
@@ -272,7 +274,7 @@ class Session:
             early[identity] = shared
         else:
             if self.waiting is _NONE_SENT:
-                self.waiting = {}
+                self.waiting = OrderedDict()
             self.waiting[identity] = shared
             if END in self.gaps:
                 self.gaps[identity] = self.gaps.pop(END)
@@ -368,7 +370,7 @@ class Session:
         self._unfit()
         self.left_at = now
         if self.unacked:
-            self.waiting = {**self.unacked, **self.waiting}
+            self.waiting = OrderedDict(self.unacked | self.waiting)
             self.note_sent(self.unacked)
             self.unacked, self.under_way = {}, 0
         self.release()
@@ -396,13 +398,13 @@ class Session:
     def hold(self) -> None:
         """Send nothing until the former connector has sent what is older."""
         if self.early is None:
-            self.early = {}
+            self.early = OrderedDict()
 
     def release(self) -> None:
         """All that is older is here: send it first, as a replay."""
         early, self.early = self.early, None
         if early:
-            self.waiting = {**early, **self.waiting}
+            self.waiting = early | self.waiting
             self.mixed = True
             self._replay(early)
         self._sort()
@@ -435,8 +437,7 @@ class Session:
         sent: list[bytes] = []
         again: list[bytes] = []
         while link is not None and self.waiting and self.willing:
-            message_id, shared = next(iter(self.waiting.items()))
-            del self.waiting[message_id]
+            message_id, shared = self.waiting.popitem(last=False)
             (again if self._push(link, shared) else sent).append(message_id)
         return sent, again
 

@@ -7,7 +7,7 @@ has seen already is recognised by its id and only acknowledged once more.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
@@ -80,7 +80,7 @@ class Subscribing(Calling):
         # What shall be in force; None: nothing by this name, and a durable session may still have it.
         self._wanted: dict[str, Fields | None] = {}
         self._agreed: dict[str, Fields] = {}  # what was confirmed last
-        self._seen: dict[str, bool] = {}  # id -> acknowledged
+        self._seen: OrderedDict[str, bool] = OrderedDict()  # id -> acknowledged
         self._replaced = float("-inf")  # when that was last so
         self._rival: Replaced | None = None  # we have given way, for good
 
@@ -223,7 +223,7 @@ class Subscribing(Calling):
                 return
             self._seen[arrived.id] = False
             if len(self._seen) > MAX_SEEN:
-                del self._seen[next(iter(self._seen))]
+                self._seen.popitem(last=False)
         self._arrival(arrived)
         if isinstance(arrived, pushed.Push) and self._durable and self._auto_ack:
             self.acknowledge(arrived.id)

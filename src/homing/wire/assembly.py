@@ -6,6 +6,7 @@ naks wait in `Assembler.take`. A length that cannot be raises RemoteProtocolErro
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -88,7 +89,7 @@ class Assembler:
         # Both in order of the last packet. What was refused is remembered (as many as may be
         # under way) so that the rest of its packets is dropped without a nak for each.
         self._unfinished: dict[bytes, _Unfinished] = {}
-        self._refused: dict[bytes, None] = {}
+        self._refused: OrderedDict[bytes, None] = OrderedDict()
         self._naks: list[bytes] = []
 
     def __len__(self) -> int:
@@ -230,7 +231,7 @@ class Assembler:
     def _drop(self, command: int, key: bytes, reason: str) -> None:
         """Refuse a long message, once."""
         if len(self._refused) >= self._max_unfinished:
-            del self._refused[next(iter(self._refused))]
+            self._refused.popitem(last=False)
         self._refused[key] = None
         self._refuse(command, key, reason)
 
