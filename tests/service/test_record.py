@@ -15,6 +15,7 @@ from homing.journal.events import (
     RequestRequeued,
 )
 from homing.service.dispatch import MAX_FRESH
+from homing.service.peers import capacity_of
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import pack
@@ -182,3 +183,20 @@ def test_stories_told_at_the_tick_are_those_told_as_they_happened(
             play.step(action, size)
         told.append(play.stories())
     assert told[0] == told[1]
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 30)), max_size=40))
+@example([("ask", 1), ("ask", 1), ("answer", 1), ("bounce", 1)])
+def test_peers_are_told_of_all_that_changes_what_could_be_taken(
+    steps: list[tuple[str, int]],
+) -> None:
+    play = Play(prompt=False)
+    mesh = play.mesh
+    watcher = mesh.link("statebe")
+    told = b""
+    for action, size in steps:
+        play.step(action, size)
+        mesh.broker.wake("state", mesh.now)
+        told = ([told, *watcher.take()])[-1]
+        state = mdp_peers.read_state(told)
+        assert state == capacity_of(mesh.broker.core, b"here")

@@ -50,11 +50,19 @@ class DispatchCore(Handing):
     def __init__(self, policy: BrokerPolicy, federation: Federation, record: Record) -> None:
         super().__init__(policy, federation, record)
         self.draining = False
+        self._turnover = 0  # of workers, and requests that came back from peers
         self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01), self.begun)
         self._max_body = policy.max_body + LONG_HEAD
         self._max_client_requests = policy.max_client_requests
         self._max_waiting_bytes = policy.max_waiting_bytes
         self._peers = federation.peers
+
+    @property
+    def changes(self) -> int:
+        """Grows with whatever may change what could be taken now."""
+        record = self.record
+        ended = record.answers + record.orphans + sum(record.refusals.values())
+        return record.accepts + ended + record.requeues + self._turnover + self.draining
 
     # --- requests come ------------------------------------------------------------------------
 
@@ -187,6 +195,7 @@ class DispatchCore(Handing):
 
     def join(self, worker: Worker, service: Service | None, now: float) -> None:
         """A worker is ready: for a service, or (None) for any."""
+        self._turnover += 1
         worker.service = service
         (self.anyone if service is None else service.idle).join(worker)
         self.roster[worker] = None
@@ -202,6 +211,7 @@ class DispatchCore(Handing):
         """A worker is gone: what it held finds another one or is refused."""
         if worker.pool is None:
             return
+        self._turnover += 1
         worker.pool.leave(worker)
         del self.roster[worker]
         if worker.service is None:
@@ -332,6 +342,7 @@ class DispatchCore(Handing):
         pending = peer.held.pop(address, None)
         if pending is None:
             return
+        self._turnover += 1
         begun = reason == BEGUN
         elsewhere = begun or reason.split(b" ", 1)[0] in REROUTABLE
         if elsewhere:

@@ -96,6 +96,7 @@ class Broker:
         self._watchers: dict[Link, None] = {}  # peers' statefe
         self._published = b""
         self._publish_at = 0.0
+        self._told = -1  # the changes that it has in it
         self._sweep_at = 0.0
         for peer in self.federation.peers.values():
             port.connect(f"cloudbe/{peer.name.decode()}", peer.endpoints[0])
@@ -374,7 +375,7 @@ class Broker:
             link.close("denied")
             return
         self._watchers[link] = None
-        self._published = b""  # it has not subscribed yet: tell all again in a moment
+        self._published, self._told = b"", -1  # not subscribed yet: tell all again in a moment
         self._port.later(now + self._state_every, "state")
 
     def may_stay(self, link: Link) -> bool:
@@ -397,6 +398,10 @@ class Broker:
         return write(capacity_of(self.core, self.name))
 
     def _publish(self, now: float) -> None:
+        changes = self.core.changes
+        if changes == self._told and now < self._publish_at:
+            return  # of ten thousand services a state takes ten milliseconds to make
+        self._told = changes
         state = self._state()
         if state != self._published or now >= self._publish_at:
             self._published = state
