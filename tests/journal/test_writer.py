@@ -14,6 +14,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from homing.clock import SystemClock
 from homing.errors import DiskFull, JournalError
@@ -431,3 +433,10 @@ def test_a_disk_that_is_behind_presses_and_relieves(
     loop.run_until(lambda: loop.durable[-1:] == [number])
     journal.close()
     assert [found for found, _ in on_disk(tmp_path)] == list(range(1, number + 1))
+
+
+@given(st.floats(0, 100), st.floats(0, 1), st.floats(0, 10))
+def test_the_thread_rests_in_proportion(took: float, least: float, most: float) -> None:
+    rested = writer.rest(took, least, most)
+    assert rested in (least, most, writer.RESTS * took)
+    assert least <= rested <= max(least, most)

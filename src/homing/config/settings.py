@@ -241,7 +241,7 @@ class Journal(Struct, frozen=True, kw_only=True):
         choice("what an acknowledgement waits for: the disk, the kernel, or nothing"),
     ] = "fsync"
     commit_interval: Annotated[
-        float, seconds("events that come within it share one write and one fsync", 0, 10)
+        float, seconds("at most so long events gather for one write and one fsync", 0, 10)
     ] = 0.002
     segment_bytes: Annotated[
         int,

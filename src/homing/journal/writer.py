@@ -2,9 +2,8 @@
 
 `append` costs the loop a list entry and a number. One thread takes what has gathered, writes
 it as one block, syncs it if asked to, and posts `on_durable(number)` back to the loop; while
-it waits for the disk the next group gathers. Commits are at least `interval` apart, after more
-than a few events from the end of one to the beginning of the next: so a busy node writes some
-hundred blocks a second and a quiet one answers at once.
+it waits for the disk the next group gathers. After a commit it rests in proportion to what that took, up to
+`interval`: a slow disk, or one that has much to write, gets large groups, and a quick one has hardly anybody wait.
 
 A disk that is behind makes peers wait: from `PRESSED_EVENTS` on the host reads no more of them
 (`on_pressure`) until half of that is written.
@@ -61,8 +60,9 @@ BACKLOG_BYTES = 64 << 20
 # Events in one write: bounds the thread's memory and how long one write may take; a slow disk
 # catches up only if a write takes more than what came meanwhile.
 GROUP_EVENTS = 32_768
-# Events in a group from which on more are let gather: of fewer nothing is gained.
-FEW_EVENTS = 16
+# The thread rests so many times as long as it was busy: for two thirds of the time the loop has the interpreter to itself,
+# and the next group gathers (ADR 0049).
+RESTS: Final = 2.0
 # How often a disk that took no more is tried again: soon enough for a person who freed space.
 RETRY_SECONDS = 0.25
 # How long close() tries to write the last group to a disk that refuses it.
@@ -82,6 +82,11 @@ _BULK: Final[dict[type[Event], Callable[[Any], int]]] = {
 }
 
 
+def rest(took: float, least: float, most: float) -> float:
+    """How long to rest after a commit that took so long."""
+    return max(least, min(RESTS * took, most))
+
+
 class Journal:
     """One node's journal, open for writing. Everything but the thread is the loop's."""
 
@@ -93,11 +98,15 @@ class Journal:
         post: Post,
         on_durable: Callable[[int], None],
         interval: float = 0.002,
+        at_least: float = 0.0,
         clock: Clock | None = None,
         on_sealed: Callable[[str], None] | None = None,
         on_pressure: Callable[[bool], None] | None = None,
     ) -> None:
-        """`post` runs a callable on the loop (call_soon_threadsafe); all others get there too."""
+        """`post` runs a callable on the loop (call_soon_threadsafe); all others get there too.
+
+        `interval`, `at_least`: the longest and the shortest rest after a commit, in seconds.
+        """
         self.number = log.number  # the last event appended
         self.durable = log.number  # the last one that is as durable as configured
         self.lost = 0  # events left out and not yet told of in a Gap
@@ -111,6 +120,7 @@ class Journal:
         self._pressed = False
         self._pressed_at = PRESSED_EVENTS
         self._interval = interval
+        self._at_least = at_least
         self._clock = clock or SystemClock()
         self._lost_since = 0.0
         self._pending: list[Event] = []
@@ -122,7 +132,6 @@ class Journal:
         self._bell = threading.Event()
         self._closing = threading.Event()
         self._in_hand: list[Event] = []  # the group being written
-        self._written = 0  # events of the last group
         self._scribe = threading.Thread(target=self._run, name="journal", daemon=True)
         self._scribe.start()
 
@@ -277,17 +286,13 @@ class Journal:
                 self._log.idle()
                 self._announce_sealed()
                 if not self._closing.is_set():
-                    self._closing.wait(self._rest(began))
+                    took = self._clock.monotonic() - began
+                    self._closing.wait(rest(took, self._at_least, self._interval))
             self._log.rotate()
             self._announce_sealed()
         except BaseException as error:
             # A bug, not a full disk: from now on nothing is promised any more.
             self.trouble = f"the journal's thread failed: {error!r}"
-
-    def _rest(self, began: float) -> float:
-        if self._written > FEW_EVENTS:
-            return self._interval
-        return max(0.0, began + self._interval - self._clock.monotonic())
 
     def _commit(self) -> bool:
         """Write one group, as often as it takes; False if closing and it cannot be."""
@@ -299,7 +304,6 @@ class Journal:
         if not self._write(group):
             return False
         self._in_hand = []
-        self._written = size
         if self._bulk_in > self._bulk_out:
             self._bulk_out += sum(
                 _BULK[event.__class__](event) for event in group if event.__class__ in _BULK
@@ -357,6 +361,7 @@ def open_journal(
     name: str = "",
     durability: Durability = "fsync",
     interval: float = 0.002,
+    at_least: float = 0.0,
     limits: Limits = DEFAULT_LIMITS,
     on_sealed: Callable[[str], None] | None = None,
     on_pressure: Callable[[bool], None] | None = None,
@@ -382,6 +387,7 @@ def open_journal(
         post=post,
         on_durable=on_durable,
         interval=interval,
+        at_least=at_least,
         on_sealed=on_sealed,
         on_pressure=on_pressure,
     )

@@ -42,7 +42,7 @@ def start_journal(
 ) -> None:
     """Let a host journal from now on; the first event says that the node started.
 
-    `at_least`: seconds between commits at a node where nobody waits for them.
+    `at_least`: seconds from a commit to the next at a node where nobody waits for them.
     """
     settings = config.journal
     directory = journal_directory(config, role, name)
@@ -54,7 +54,8 @@ def start_journal(
         on_durable=host.durable,
         name=f"{role} {name}",
         durability=settings.durability,
-        interval=max(settings.commit_interval, at_least),
+        interval=settings.commit_interval,
+        at_least=at_least,
         limits=Limits(
             segment_bytes=settings.segment_bytes,
             segment_age=settings.segment_age,
