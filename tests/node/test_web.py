@@ -128,6 +128,31 @@ def test_a_body_that_breaks_off_is_answered_once(caplog: pytest.LogCaptureFixtur
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["begun", "whole"])
+def test_a_body_that_breaks_off_behind_its_answer_is_no_error(
+    caplog: pytest.LogCaptureFixture, whole: bool
+) -> None:
+    """A refusal that could not be sent any more was a traceback in the log, for whoever asked for it."""
+
+    async def scenario() -> None:
+        async def early(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"early", "more_body": not whole})
+            await _gone(receive)
+
+        server = WebServer(early, 10)
+        reader, writer = await _connected(server)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await reader.readuntil(b"early")
+        writer.write(b"zz\r\n")
+        assert b"HTTP/1.1" not in await reader.read(), "it has its answer"
+        writer.close()
+        await server.stop()
+
+    asyncio.run(_bounded(scenario()))
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def _bounded(scenario: Coroutine[Any, Any, None]) -> None:
     """One that hangs is told, and does not hang the tests."""
     async with asyncio.timeout(20):
