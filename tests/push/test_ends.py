@@ -151,6 +151,19 @@ def test_a_peer_that_dials_us_hears_at_once_where_sessions_are() -> None:
     assert claim in sent(caller)
 
 
+def test_what_a_peer_knew_of_a_session_before_is_not_asked_once_more() -> None:
+    """Its id is out of date: who was asked under it once more took it for another claim, and answered the one that is waited for."""
+    desk = test_dispatcher.Desk()
+    third = desk.joined("connectors", relay.Hello(C3, b"connector"))
+    desk.tell(desk.connector, relay.Claim(message_id(3), client_id(1), C1, 3))
+    sent(third)
+    desk.tell(desk.peer, relay.Claim(message_id(2), client_id(1), C1, 2, owing=C2))
+    assert sent(third) == []
+    assert acks(desk.peer) == [relay.Ack(message_id(2))]
+    caller = desk.joined("nodes", relay.Hello(b"disp0003", b"dispatcher"))
+    assert relay.Claim(message_id(3), client_id(1), C1, 3, owing=C2) in sent(caller)
+
+
 # At a connector
 
 

@@ -69,6 +69,11 @@ class Claims:
             return
         known = self.homes.find(claim.client)
         if known is not None and known.rank > claim.rank:
+            if known.connector == claim.connector and claim.time and link.plug != "connectors":
+                # What a peer knew before: to ask once more, under an id that is out of date, would answer the later one.
+                self.homes.settle(replace(known, owing=claim.owing))
+                link.send(relay.Ack(claim.message_id).encode())
+                return
             # One that was started again has forgotten since when.
             if known.connector == claim.connector:
                 claim = replace(claim, time=known.time)
