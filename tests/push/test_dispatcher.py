@@ -441,6 +441,23 @@ def test_a_session_that_moves_there_again_is_not_answered_for_by_the_move_before
     assert sent(desk.peer) == [relay.Ack(message_id(1), client_id(1), C1, 2000)]
 
 
+def test_a_session_that_is_not_there_costs_no_other_one_its_parcels() -> None:
+    desk = Desk()
+    for number, client, moved in ((1, 1, 1000), (1, 2, 1000), (2, 2, 1000), (3, 1, 2000)):
+        where = places(client_id(client), C1)
+        desk.tell(desk.peer, relay.Push(message_id(number), b"p", where, b"{}", moved=moved))
+    desk.push(4, places(client_id(3), C1))
+    gone = relay.Nak(message_id(1), "gone", b"", client_id(1), 1000)
+    late = relay.Nak(message_id(3), "gone", b"", client_id(1), 1000)
+    for nak in (gone, gone, late):
+        desk.tell(desk.connector, nak)
+    assert sent(desk.peer) == [relay.Nak(message_id(1), "gone", C1, client_id(1), 1000)]
+    assert sent(desk.matcher) == []
+    left = [(one.message_id, one.clients) for one in desk.dispatcher.outboxes[C1]]
+    due = ((1, 2), (2, 2), (3, 1), (4, 3))
+    assert left == [(message_id(number), client_id(client)) for number, client in due]
+
+
 def test_a_claim_is_answered_with_who_had_the_session_and_is_away() -> None:
     """And that one's word that it has handed over goes to who claimed."""
     desk, third = Desk(), b"conn0003"
