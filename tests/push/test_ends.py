@@ -9,10 +9,18 @@ from homing.push.homes import Homes
 from homing.testing import RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import MAX_WAIT
+from homing.wire.session import command
 from tests.push import test_dispatcher
 from tests.push.desk import NODE, Desk, client_id, message_id
 from tests.push.test_dispatcher import C1, C2, C3, M1, M2, Awaiting, sent
-from tests.push.test_moves import OTHER, acknowledge, all_but_the_end, claim_by_other, owing
+from tests.push.test_moves import (
+    DURABLE,
+    OTHER,
+    acknowledge,
+    all_but_the_end,
+    claim_by_other,
+    owing,
+)
 
 GONE = relay.Absence(M1, 0)
 
@@ -260,3 +268,29 @@ def test_a_connector_that_was_started_again_claims_since_when_it_had_a_session()
     again = relay.Claim(message_id(3), client_id(1), C1, 0)
     desk.tell(desk.connector, again)
     assert sent(desk.peer) == [relay.Claim(message_id(3), client_id(1), C1, 2)]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_what_is_found_late_stands_before_what_moved_though_its_client_was_gone_meanwhile(
+    back: bool,
+) -> None:
+    """What moved had been put beside the rest when the client was gone, and what came then was taken for newer."""
+    desk = Desk()
+    link = desk.visit()
+    words = [b"auth", desk.credentials(1, **DURABLE)]
+    desk.say(link, *words)
+    desk.connector.receive(link, command([b"sub", b"n", b'{"use":2}']), desk.now)
+    [first, *_] = desk.settle()
+    moved = relay.Push(message_id(3), b"", client_id(1), b'{"n":3}', moved=7)
+    desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)
+    desk.settle()
+    desk.connector.closed(link, desk.now)
+    if back:
+        link = desk.visit()
+        desk.say(link, *words)
+        [first, *_] = desk.sent()
+    desk.push(2, 1)  # by a matcher that was away when the client came
+    desk.settle()
+    assert isinstance(first, relay.Claim)
+    desk.connector.receive(desk.dispatcher, relay.Ack(first.message_id).encode(), desk.now)
+    assert desk.ids(link if back else desk.auth_resumed(1)) == [2, 3]
