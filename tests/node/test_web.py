@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from homing.journal.log import segment_name
 from homing.journal.segment import BLOCKS_AT
 from homing.node.authority import Desk
 from homing.node.journal_pages import JournalPages
@@ -205,10 +206,23 @@ async def _status(app: Any, method: str, path: str, body: bytes = b"") -> int:
     [
         ("POST", "/v1/advance", b'{"x":' + b"[" * 50_000),
         ("POST", "/v1/advance", b'{"offset":{"\xff":{}}}'),
+        ("POST", "/v1/advance", b'{"offset":{"j":{}}}'),
+        ("POST", "/v1/advance", b'{"offset":{"j":{"segment":1,"at":-1}}}'),
+        ("POST", "/v1/between", b'{"start":{},"end":{"j":{"segment":1}}}'),
+        (
+            "POST",
+            "/v1/between",
+            b'{"start":{},"end":{"%b":{"segment":1,"at":9000}}}' % (b"j" * 300),
+        ),
         ("GET", f"/v1/blocks?journal=a%00b&segment=1&start={BLOCKS_AT}&end={BLOCKS_AT}", b""),
+        ("GET", f"/v1/blocks?journal={'j' * 300}&segment=1&start={BLOCKS_AT}&end={BLOCKS_AT}", b""),
+        ("GET", f"/v1/blocks?journal=j&segment={'9' * 300}&start={BLOCKS_AT}&end={BLOCKS_AT}", b""),
+        ("GET", f"/v1/blocks?journal=j&segment=1&start={10**19}&end={10**19}", b""),
     ],
 )
 def test_what_no_reader_of_journals_asks_is_refused(
     tmp_path: Path, method: str, path: str, body: bytes
 ) -> None:
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / segment_name(1)).touch()
     assert asyncio.run(_status(JournalPages(tmp_path).app, method, path, body)) in (400, 404)
