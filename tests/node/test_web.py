@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Coroutine, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from homing.dashboard.app import Dashboard
 from homing.journal.log import segment_name
 from homing.journal.segment import BLOCKS_AT
+from homing.metrics import Registry
 from homing.node.authority import Desk
 from homing.node.journal_pages import JournalPages
 from homing.node.web import WebServer
@@ -226,3 +228,34 @@ def test_what_no_reader_of_journals_asks_is_refused(
     (tmp_path / "j").mkdir()
     (tmp_path / "j" / segment_name(1)).touch()
     assert asyncio.run(_status(JournalPages(tmp_path).app, method, path, body)) in (400, 404)
+
+
+@pytest.mark.parametrize("name", ["index.html", "a" * 300 + ".js", "..", "a\0.js", "\ud800.js"])
+def test_a_page_is_there_or_is_not(name: str) -> None:
+    """A name that is too long for a file was an error of ours, for whoever asked for it."""
+
+    async def scenario() -> int:
+        return await _status(Dashboard(_Nothing()).app, "GET", f"/page/{name}")
+
+    assert asyncio.run(scenario()) == (200 if name == "index.html" else 404)
+
+
+class _Nothing:
+    """A fabric that is not looked at."""
+
+    registry = Registry()
+    ready = True
+
+    def topology(self) -> dict[str, Any]:
+        return {}
+
+    def survey(self) -> None: ...
+
+    async def request(self, service: str, body: bytes) -> bytes:
+        return body
+
+    async def publish(self, attributes: dict[str, Any], payload: bytes) -> int:
+        return 0
+
+    async def subscribe(self, filter_text: str) -> AsyncIterator[dict[str, Any]]:
+        yield {}
