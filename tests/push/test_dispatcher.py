@@ -259,6 +259,17 @@ def test_a_second_link_of_the_same_node_replaces_the_first() -> None:
     assert numbers(again) == [message_id(1)]
 
 
+def test_a_node_keeps_its_id() -> None:
+    """One that said hello under another was known under both, and under the first for ever."""
+    desk = Desk()
+    desk.tell(desk.connector, relay.Hello(C3, b"connector"))
+    [nak] = sent(desk.connector, 12)
+    assert isinstance(nak, relay.Nak)
+    assert nak.reason.startswith("malformed")
+    desk.lose(desk.connector)
+    assert desk.dispatcher.connectors == {}
+
+
 def test_a_refused_question_is_refused_in_turn_and_costs_no_parcel() -> None:
     desk = Desk()
     desk.push(1, places(client_id(1), C1))
