@@ -172,6 +172,17 @@ def test_what_a_peer_knew_of_a_session_before_is_not_asked_once_more() -> None:
     assert relay.Claim(message_id(3), client_id(1), C1, 3, owing=C2) in sent(caller)
 
 
+def test_a_connector_that_a_peer_knew_to_have_a_session_may_owe_it_something() -> None:
+    """The peer says so where we have heard of a later claim: one that was started anew did not keep it."""
+    desk = test_dispatcher.Desk()
+    desk.tell(desk.connector, relay.Claim(message_id(3), client_id(1), C1, 3))
+    desk.tell(desk.peer, relay.Claim(message_id(2), client_id(1), C2, 2))
+    desk.lose(desk.peer)
+    sent(desk.connector, 12)
+    desk.tell(desk.connector, relay.Claim(message_id(4), client_id(1), C1, 4))
+    assert acks(desk.connector) == [relay.Ack(message_id(4), away=(relay.Absence(C2, 0),))]
+
+
 # At a connector
 
 
