@@ -236,6 +236,16 @@ def test_lines_of_a_pipe_are_published_as_they_come(here: Fabric) -> None:
             process.kill()
 
 
+def test_a_file_that_is_called_so_is_not_the_standard_input(here: Fabric, tmp_path: Path) -> None:
+    """What came was read to see whether it was right, and then there was nothing left of it to publish."""
+    (tmp_path / "-").write_text('{"attrs": {"file": 1}}\n')
+    argv = [sys.executable, "-m", "homing.cli", "publish", "--from", "-"]
+    argv += ["--to", here.publishers, "--token", "known"]
+    lines = b'{"attrs": {"piped": 1}}\n' * 3
+    ended = subprocess.run(argv, cwd=tmp_path, input=lines, capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, b"3 published, 0 matches\n")
+
+
 @pytest.mark.parametrize(
     "bad",
     [

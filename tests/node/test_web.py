@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Coroutine, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from homing.dashboard.app import Dashboard
+from homing.journal.log import segment_name
 from homing.journal.segment import BLOCKS_AT
+from homing.metrics import Registry
 from homing.node.authority import Desk
 from homing.node.journal_pages import JournalPages
 from homing.node.web import WebServer
@@ -128,6 +131,31 @@ def test_a_body_that_breaks_off_is_answered_once(caplog: pytest.LogCaptureFixtur
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["begun", "whole"])
+def test_a_body_that_breaks_off_behind_its_answer_is_no_error(
+    caplog: pytest.LogCaptureFixture, whole: bool
+) -> None:
+    """A refusal that could not be sent any more was a traceback in the log, for whoever asked for it."""
+
+    async def scenario() -> None:
+        async def early(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"early", "more_body": not whole})
+            await _gone(receive)
+
+        server = WebServer(early, 10)
+        reader, writer = await _connected(server)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await reader.readuntil(b"early")
+        writer.write(b"zz\r\n")
+        assert b"HTTP/1.1" not in await reader.read(), "it has its answer"
+        writer.close()
+        await server.stop()
+
+    asyncio.run(_bounded(scenario()))
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def _bounded(scenario: Coroutine[Any, Any, None]) -> None:
     """One that hangs is told, and does not hang the tests."""
     async with asyncio.timeout(20):
@@ -180,10 +208,54 @@ async def _status(app: Any, method: str, path: str, body: bytes = b"") -> int:
     [
         ("POST", "/v1/advance", b'{"x":' + b"[" * 50_000),
         ("POST", "/v1/advance", b'{"offset":{"\xff":{}}}'),
+        ("POST", "/v1/advance", b'{"offset":{"j":{}}}'),
+        ("POST", "/v1/advance", b'{"offset":{"j":{"segment":1,"at":-1}}}'),
+        ("POST", "/v1/between", b'{"start":{},"end":{"j":{"segment":1}}}'),
+        (
+            "POST",
+            "/v1/between",
+            b'{"start":{},"end":{"%b":{"segment":1,"at":9000}}}' % (b"j" * 300),
+        ),
         ("GET", f"/v1/blocks?journal=a%00b&segment=1&start={BLOCKS_AT}&end={BLOCKS_AT}", b""),
+        ("GET", f"/v1/blocks?journal={'j' * 300}&segment=1&start={BLOCKS_AT}&end={BLOCKS_AT}", b""),
+        ("GET", f"/v1/blocks?journal=j&segment={'9' * 300}&start={BLOCKS_AT}&end={BLOCKS_AT}", b""),
+        ("GET", f"/v1/blocks?journal=j&segment=1&start={10**19}&end={10**19}", b""),
     ],
 )
 def test_what_no_reader_of_journals_asks_is_refused(
     tmp_path: Path, method: str, path: str, body: bytes
 ) -> None:
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / segment_name(1)).touch()
     assert asyncio.run(_status(JournalPages(tmp_path).app, method, path, body)) in (400, 404)
+
+
+@pytest.mark.parametrize("name", ["index.html", "a" * 300 + ".js", "..", "a\0.js", "\ud800.js"])
+def test_a_page_is_there_or_is_not(name: str) -> None:
+    """A name that is too long for a file was an error of ours, for whoever asked for it."""
+
+    async def scenario() -> int:
+        return await _status(Dashboard(_Nothing()).app, "GET", f"/page/{name}")
+
+    assert asyncio.run(scenario()) == (200 if name == "index.html" else 404)
+
+
+class _Nothing:
+    """A fabric that is not looked at."""
+
+    registry = Registry()
+    ready = True
+
+    def topology(self) -> dict[str, Any]:
+        return {}
+
+    def survey(self) -> None: ...
+
+    async def request(self, service: str, body: bytes) -> bytes:
+        return body
+
+    async def publish(self, attributes: dict[str, Any], payload: bytes) -> int:
+        return 0
+
+    async def subscribe(self, filter_text: str) -> AsyncIterator[dict[str, Any]]:
+        yield {}

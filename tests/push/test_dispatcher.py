@@ -259,6 +259,17 @@ def test_a_second_link_of_the_same_node_replaces_the_first() -> None:
     assert numbers(again) == [message_id(1)]
 
 
+def test_a_node_keeps_its_id() -> None:
+    """One that said hello under another was known under both, and under the first for ever."""
+    desk = Desk()
+    desk.tell(desk.connector, relay.Hello(C3, b"connector"))
+    [nak] = sent(desk.connector, 12)
+    assert isinstance(nak, relay.Nak)
+    assert nak.reason.startswith("malformed")
+    desk.lose(desk.connector)
+    assert desk.dispatcher.connectors == {}
+
+
 def test_a_refused_question_is_refused_in_turn_and_costs_no_parcel() -> None:
     desk = Desk()
     desk.push(1, places(client_id(1), C1))
@@ -439,6 +450,23 @@ def test_a_session_that_moves_there_again_is_not_answered_for_by_the_move_before
     for number in pushed:
         desk.tell(desk.connector, relay.Ack(message_id(1), client_id(1), moved=number))
     assert sent(desk.peer) == [relay.Ack(message_id(1), client_id(1), C1, 2000)]
+
+
+def test_a_session_that_is_not_there_costs_no_other_one_its_parcels() -> None:
+    desk = Desk()
+    for number, client, moved in ((1, 1, 1000), (1, 2, 1000), (2, 2, 1000), (3, 1, 2000)):
+        where = places(client_id(client), C1)
+        desk.tell(desk.peer, relay.Push(message_id(number), b"p", where, b"{}", moved=moved))
+    desk.push(4, places(client_id(3), C1))
+    gone = relay.Nak(message_id(1), "gone", b"", client_id(1), 1000)
+    late = relay.Nak(message_id(3), "gone", b"", client_id(1), 1000)
+    for nak in (gone, gone, late):
+        desk.tell(desk.connector, nak)
+    assert sent(desk.peer) == [relay.Nak(message_id(1), "gone", C1, client_id(1), 1000)]
+    assert sent(desk.matcher) == []
+    left = [(one.message_id, one.clients) for one in desk.dispatcher.outboxes[C1]]
+    due = ((1, 2), (2, 2), (3, 1), (4, 3))
+    assert left == [(message_id(number), client_id(client)) for number, client in due]
 
 
 def test_a_claim_is_answered_with_who_had_the_session_and_is_away() -> None:

@@ -9,10 +9,18 @@ from homing.push.homes import Homes
 from homing.testing import RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import MAX_WAIT
+from homing.wire.session import command
 from tests.push import test_dispatcher
 from tests.push.desk import NODE, Desk, client_id, message_id
 from tests.push.test_dispatcher import C1, C2, C3, M1, M2, Awaiting, sent
-from tests.push.test_moves import OTHER, acknowledge, all_but_the_end, claim_by_other, owing
+from tests.push.test_moves import (
+    DURABLE,
+    OTHER,
+    acknowledge,
+    all_but_the_end,
+    claim_by_other,
+    owing,
+)
 
 GONE = relay.Absence(M1, 0)
 
@@ -151,6 +159,30 @@ def test_a_peer_that_dials_us_hears_at_once_where_sessions_are() -> None:
     assert claim in sent(caller)
 
 
+def test_what_a_peer_knew_of_a_session_before_is_not_asked_once_more() -> None:
+    """Its id is out of date: who was asked under it once more took it for another claim, and answered the one that is waited for."""
+    desk = test_dispatcher.Desk()
+    third = desk.joined("connectors", relay.Hello(C3, b"connector"))
+    desk.tell(desk.connector, relay.Claim(message_id(3), client_id(1), C1, 3))
+    sent(third)
+    desk.tell(desk.peer, relay.Claim(message_id(2), client_id(1), C1, 2, owing=C2))
+    assert sent(third) == []
+    assert acks(desk.peer) == [relay.Ack(message_id(2))]
+    caller = desk.joined("nodes", relay.Hello(b"disp0003", b"dispatcher"))
+    assert relay.Claim(message_id(3), client_id(1), C1, 3, owing=C2) in sent(caller)
+
+
+def test_a_connector_that_a_peer_knew_to_have_a_session_may_owe_it_something() -> None:
+    """The peer says so where we have heard of a later claim: one that was started anew did not keep it."""
+    desk = test_dispatcher.Desk()
+    desk.tell(desk.connector, relay.Claim(message_id(3), client_id(1), C1, 3))
+    desk.tell(desk.peer, relay.Claim(message_id(2), client_id(1), C2, 2))
+    desk.lose(desk.peer)
+    sent(desk.connector, 12)
+    desk.tell(desk.connector, relay.Claim(message_id(4), client_id(1), C1, 4))
+    assert acks(desk.connector) == [relay.Ack(message_id(4), away=(relay.Absence(C2, 0),))]
+
+
 # At a connector
 
 
@@ -247,3 +279,29 @@ def test_a_connector_that_was_started_again_claims_since_when_it_had_a_session()
     again = relay.Claim(message_id(3), client_id(1), C1, 0)
     desk.tell(desk.connector, again)
     assert sent(desk.peer) == [relay.Claim(message_id(3), client_id(1), C1, 2)]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_what_is_found_late_stands_before_what_moved_though_its_client_was_gone_meanwhile(
+    back: bool,
+) -> None:
+    """What moved had been put beside the rest when the client was gone, and what came then was taken for newer."""
+    desk = Desk()
+    link = desk.visit()
+    words = [b"auth", desk.credentials(1, **DURABLE)]
+    desk.say(link, *words)
+    desk.connector.receive(link, command([b"sub", b"n", b'{"use":2}']), desk.now)
+    [first, *_] = desk.settle()
+    moved = relay.Push(message_id(3), b"", client_id(1), b'{"n":3}', moved=7)
+    desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)
+    desk.settle()
+    desk.connector.closed(link, desk.now)
+    if back:
+        link = desk.visit()
+        desk.say(link, *words)
+        [first, *_] = desk.sent()
+    desk.push(2, 1)  # by a matcher that was away when the client came
+    desk.settle()
+    assert isinstance(first, relay.Claim)
+    desk.connector.receive(desk.dispatcher, relay.Ack(first.message_id).encode(), desk.now)
+    assert desk.ids(link if back else desk.auth_resumed(1)) == [2, 3]

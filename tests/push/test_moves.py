@@ -228,6 +228,22 @@ def test_a_refused_move_is_tried_again_unless_there_is_no_such_session(gone: boo
     assert len(session) == 1
 
 
+def test_a_session_that_is_not_there_lets_others_move_there() -> None:
+    """They are owed the same publication; and what is said of an earlier move says nothing of this one."""
+    desk = Desk()
+    for number in (1, 2):
+        desk.subscribed(number, **DURABLE)
+    desk.push(1, 1, 2)
+    desk.settle()
+    claims = {number: claim_by_other(desk, number) for number in (1, 2)}
+    desk.sent()
+    for number, moved in ((1, claims[1].time), (2, claims[2].time - 1)):
+        gone = relay.Nak(message_id(1), "gone", OTHER, client_id(number), moved)
+        desk.connector.receive(desk.dispatcher, gone.encode(), desk.now)
+    moving = [desk.connector.durable[client_id(number)].move is not None for number in (1, 2)]
+    assert moving == [False, True]
+
+
 def forwarded(desk: Desk) -> list[bytes]:
     return [one.message_id for one in desk.sent() if isinstance(one, relay.Push)]
 
@@ -280,6 +296,7 @@ def test_a_push_for_a_session_that_is_not_here_is_refused() -> None:
     [nak] = desk.sent()
     assert isinstance(nak, relay.Nak)
     assert nak.reason.startswith("gone")
+    assert (nak.clients, nak.moved) == (client_id(1), 1)
 
 
 def test_a_client_that_comes_back_stays() -> None:

@@ -140,6 +140,28 @@ def test_publications_that_raise_do_so_behind_what_came_before() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_who_gives_up_a_publication_does_so_alone(later: bool) -> None:
+    """Under one id it is one publication: who stayed was cancelled, by nobody, with who left."""
+    same = b"0123456789ab"
+
+    async def main() -> None:
+        async with matcher() as (role, where), Publisher(where) as publisher, asyncio.timeout(20):
+            role.mute = True
+            stays = publisher.publish({"n": 1}, "1", identity=same)
+            leaves = anext(publisher.publish_all([({"n": 1}, "1", same)]))
+            both = [asyncio.ensure_future(one) for one in (stays, leaves)[:: -1 if later else 1]]
+            while not role.got:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            stayed, left = both[:: -1 if later else 1]
+            left.cancel()
+            await asyncio.wait([left])
+            role.answer()
+            assert await stayed == 7
+
+    asyncio.run(main())
+
+
 def test_a_refusal_is_the_error_it_names() -> None:
     async def main() -> None:
         async with matcher() as (role, where), Publisher(where) as publisher:

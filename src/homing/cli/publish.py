@@ -64,7 +64,7 @@ async def publish(
 
     if source is None and not attributes and not payload:
         raise misused("nothing to publish: say name=value, a --payload, or a file with --from")
-    if source is not None and source.is_file():
+    if source is not None and _is_file(source):
         for _ in read_publications(source):  # a wrong line is told before anything is published
             pass
     matchers = to or (flags.load({"node.port_offset": port_offset}).push.publishers,)
@@ -116,13 +116,18 @@ class _Lines:
         """What a pipe has is published while the next line is waited for."""
         from homing.loops import Elsewhere
 
-        return self if self._source.is_file() else Elsewhere(self, AHEAD)
+        return self if _is_file(self._source) else Elsewhere(self, AHEAD)
 
     def __iter__(self) -> Iterator[Line]:
         try:
             yield from read_publications(self._source)
         except Malformed as bad:
             self.bad = bad
+
+
+def _is_file(source: Path) -> bool:
+    """Whether it can be read twice; a file that is called - is not meant."""
+    return source != STDIN and source.is_file()
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):

@@ -33,6 +33,8 @@ MAX_REQUEST = 1 << 20
 """Bytes of a request: positions in ten thousand journals."""
 MAX_PIECE = 128 << 20
 """Bytes of one answer: several times a range, and the largest block."""
+MAX_OFFSET = 1 << 63
+"""What a byte of a file, and an event's number, is below."""
 MAX_CONNECTIONS = 256
 """Readers at once: a cluster's tasks."""
 
@@ -48,12 +50,18 @@ class Advance(msgspec.Struct):
     most: int | None = None
     until: Offset | None = None
 
+    def __post_init__(self) -> None:
+        _check(self.offset, self.until or {})
+
 
 class Between(msgspec.Struct):
     """What lies between two offsets."""
 
     start: Offset
     end: Offset
+
+    def __post_init__(self) -> None:
+        _check(self.start, self.end)
 
 
 class JournalPages:
@@ -108,8 +116,10 @@ class JournalPages:
             segment, start, end = (int(asked[name]) for name in ("segment", "start", "end"))
         except (KeyError, ValueError):
             raise Malformed("give journal, segment, start and end") from None
-        if not BLOCKS_AT <= start <= end or end - start > MAX_PIECE:
+        if not BLOCKS_AT <= start <= end < MAX_OFFSET or end - start > MAX_PIECE:
             raise Malformed(f"a piece has 0 to {MAX_PIECE} bytes behind the header")
+        if not 0 <= segment < MAX_OFFSET:
+            raise Malformed("a segment is called after the number of its first event")
         path = self._journal(asked.get("journal", "")) / segment_name(segment)
         return await asyncio.to_thread(_piece, path, start, end)
 
@@ -118,9 +128,25 @@ class JournalPages:
         if "\0" in name:
             raise JournalError("a journal's path has no zero byte")
         path = (self._root / name).resolve()
-        if not path.is_relative_to(self._root.resolve()) or not path.is_dir():
+        if not path.is_relative_to(self._root.resolve()) or not _is_directory(path):
             raise JournalError(f"there is no journal {name!r} here")
         return path
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # its name is too long, for example
+        return False
+
+
+def _check(*offsets: Offset) -> None:
+    """ValueError for a position that nobody was ever told."""
+    for offset in offsets:
+        for position in offset.values():
+            segment, at = position.get("segment", -1), position.get("at", -1)
+            if not (0 <= segment < MAX_OFFSET and BLOCKS_AT <= at < MAX_OFFSET):
+                raise ValueError("a position is a segment, and a byte of it behind the header")
 
 
 async def _asked(request: Request, kind: type[T]) -> T:

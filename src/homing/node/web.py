@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -19,6 +20,9 @@ KEEP_ALIVE_SECONDS = 75  # longer than the usual scrape interval
 # Silent connections would take all there may be, and nobody could see the page or get a token. A request
 # is a few packets; a reader that has its mind on something else is back by then.
 PATIENCE = 15.0
+
+# Where h11 lets a refusal begin. Of a body that goes on behind its answer, or breaks while that is sent, there is nothing more to say.
+_UNANSWERED = (h11.IDLE, h11.SEND_RESPONSE)
 
 Application = Callable[..., Awaitable[Any]]
 
@@ -56,12 +60,15 @@ class _Connection(H11Protocol):
             self._look.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse it, and whatever is at work on it must not answer too."""
+        """Refuse it, and whatever is at work on it must not answer too; what has its answer already is cut off."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
-        super().send_400_response(msg)
+        if self.conn.our_state in _UNANSWERED:
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def _look_again(self) -> None:
         """Close it if it owes us the same as the last time."""

@@ -69,15 +69,25 @@ class Claims:
             return
         known = self.homes.find(claim.client)
         if known is not None and known.rank > claim.rank:
-            # One that was started again has forgotten since when.
-            if known.connector == claim.connector:
+            same = known.connector == claim.connector
+            if same and (link.plug == "connectors" or not claim.time):
+                # One that was started again has forgotten since when.
                 claim = replace(claim, time=known.time)
-            elif dispatcher.reaches(known.connector):
-                link.send(known.encode())  # who was away may not know that the session is elsewhere
-                link.send(relay.Ack(claim.message_id).encode())
+            elif same or dispatcher.reaches(known.connector):
+                self._told_of_before(link, claim, known)
                 return
         self.homes.settle(claim)
         self._ask(link, asked, claim, now)
+
+    def _told_of_before(self, link: Link, claim: relay.Claim, known: relay.Claim) -> None:
+        """Who had a session before, and who owed it something then, may owe it still.
+
+        To ask once more, under an id that is out of date, would answer the claim that came after it.
+        """
+        self.homes.settle(replace(known, owing=claim.owing + claim.connector))
+        if known.connector != claim.connector:
+            link.send(known.encode())  # who was away may not know that the session is elsewhere
+        link.send(relay.Ack(claim.message_id).encode())
 
     def _ask(self, link: Link, asked: set[Link], claim: relay.Claim, now: float) -> None:
         """Pass it on; the answer comes with the last of theirs, or at once where none is waited for."""

@@ -82,7 +82,8 @@ class Delivery:
             return
         durable = self._connector.durable
         if push.moved and push.clients not in durable:  # it stays where it is
-            link.send(relay.Nak(identity, "gone there is no such session here").encode())
+            reason = "gone there is no such session here"
+            link.send(relay.Nak(identity, reason, b"", push.clients, push.moved).encode())
             return
         if push.moved and push.clients in self._connector.store.anew:
             self.drop(identity, push.clients, b"not-resumed", now)

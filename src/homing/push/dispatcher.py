@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from homing.errors import Malformed
 from homing.ports import Link, Port
 from homing.push.claims import PEERS, Claims
@@ -333,12 +335,26 @@ class Dispatcher(PacketRole):
         if asked is not None:  # a subscription that moves with its session
             asked.link.send(relay.Nak(nak.message_id, nak.reason, connector).encode())
             return
+        if nak.clients:
+            self._refused_for(connector, nak)
+            return
         outbox = self.outboxes.pop(connector, None)
         for parcel in outbox or ():
             for source in [link for link in parcel.sources if link in self.peers]:
                 turnstile = self._turnstiles.setdefault(source, Turnstile())
                 turnstile.refuse(connector, parcel.message_id)
                 source.send(relay.Nak(parcel.message_id, nak.reason, connector).encode())
+
+    def _refused_for(self, connector: bytes, nak: relay.Nak) -> None:
+        """One session is not there: what others of that connector are owed is none of its business."""
+        outbox = self.outboxes.get(connector)
+        parcel = outbox.acked(nak.message_id, nak.clients, nak.moved) if outbox else None
+        if parcel is None or outbox is None:
+            return
+        if not outbox:
+            del self.outboxes[connector]
+        for source in parcel.sources:
+            source.send(replace(nak, connector=connector).encode())
 
     # Subscriptions
 

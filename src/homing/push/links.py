@@ -191,6 +191,8 @@ class PacketRole(ABC):
         if not hello.role and self.callers:
             hello = replace(hello, role=self.callers)
         first = not peer.node
+        if not first and hello.node != peer.node:  # what we know by its id would outlast its link
+            raise Malformed("a node keeps its id")
         if first:
             self._replace(link, hello, now)
         peer.node = hello.node

@@ -360,7 +360,13 @@ class Moves:
     def refused(self, nak: relay.Nak, now: float) -> None:
         """Not now: begin anew later. No such session: it stays here until it is claimed again."""
         told = self._told.get(nak.message_id)
-        moves = [self._moving[client] for client in self._sent.get(nak.message_id, ())]
+        # A publication may be on its way for several, of whom one has no session there.
+        meant = [
+            client
+            for client in self._sent.get(nak.message_id, ())
+            if nak.clients in (b"", client) and nak.moved in (0, self._moving[client].number)
+        ]
+        moves = [self._moving[client] for client in meant]
         for move in [*moves, told] if told is not None else moves:
             if move.to == nak.connector or not nak.connector:
                 if nak.reason.startswith(GONE):

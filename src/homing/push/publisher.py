@@ -14,6 +14,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, Self, TypeAlias
 
 from homing.clock import SystemClock
@@ -61,6 +62,8 @@ class Publisher:
         self._window = given.window(window)
         self._slots = asyncio.Semaphore(self._window)
         self._waiting: dict[bytes, asyncio.Future[int]] = {}
+        # Who published the same while it was under way: each gives up for itself.
+        self._others: dict[bytes, list[asyncio.Future[int]]] = {}
         self._deadlines: deque[tuple[float, asyncio.Future[int]]] = deque()  # all equally far
         self._timer: asyncio.TimerHandle | None = None
         self._moorings: Moorings | None = None
@@ -91,9 +94,10 @@ class Publisher:
         TooLarge, Denied…) if the matcher says no, RequestTimeout if nobody says anything, Closed
         once this publisher was closed.
         """
-        known = self._waiting.get(given.identity(identity)) if identity else None
+        same = given.identity(identity)
+        known = self._waiting.get(same) if same else None
         if known is not None and not known.done():  # under way already: one answer for both
-            return await asyncio.shield(known)
+            return await self._also(same)
         async with self._slots:
             return await self._start(attributes, payload, identity)
 
@@ -150,15 +154,27 @@ class Publisher:
         identity = self._open(loop).publish(json, body, given.identity(identity))
         known = self._waiting.get(identity)
         if known is not None and not known.done():  # under way already: one answer for both
-            return known
+            return self._also(identity)
         future = self._waiting[identity] = loop.create_future()
+        self._give_time(future, loop)
+        return future
+
+    def _also(self, identity: bytes) -> asyncio.Future[int]:
+        """One more who waits for what is under way."""
+        loop = asyncio.get_running_loop()
+        self._here(loop)
+        future: asyncio.Future[int] = loop.create_future()
+        self._others.setdefault(identity, []).append(future)
+        self._give_time(future, loop)
+        return future
+
+    def _give_time(self, future: asyncio.Future[int], loop: asyncio.AbstractEventLoop) -> None:
         if self._timeout is not None:
             while self._deadlines and self._deadlines[0][1].done():
                 self._deadlines.popleft()
             self._deadlines.append((loop.time() + self._timeout, future))
             if self._timer is None:
                 self._timer = loop.call_later(self._timeout, self._expire)
-        return future
 
     def _expire(self) -> None:
         """Give up on those that have waited too long; the oldest comes first."""
@@ -184,7 +200,7 @@ class Publisher:
             self._timer.cancel()
             self._timer = None
         self._deadlines.clear()
-        for future in list(self._waiting.values()):
+        for future in [*self._waiting.values(), *chain.from_iterable(self._others.values())]:
             if not future.done() and not future.get_loop().is_closed():
                 future.set_exception(Closed("the publisher was closed"))
         if moorings is not None and not moorings.loop.is_closed():
@@ -211,12 +227,11 @@ class Publisher:
 
     def _ended(self, identity: bytes, result: int | HomingError) -> None:
         future = self._waiting.pop(identity, None)
-        if future is None or future.done():
-            return
-        if isinstance(result, int):
-            future.set_result(result)
-        else:
-            future.set_exception(result)
+        if future is not None:
+            _tell(future, result)
+        if self._others:
+            for other in self._others.pop(identity, ()):
+                _tell(other, result)
 
     @property
     def connected(self) -> bool:
@@ -233,3 +248,13 @@ class Publisher:
             )
         tried = ", ".join(self._matchers)
         return f"no matcher answers at {tried} ({self._moorings.failure or 'no answer'})"
+
+
+def _tell(future: asyncio.Future[int], result: int | HomingError) -> None:
+    """What came of a publication, unless whoever waited has given it up."""
+    if future.done():
+        return
+    if isinstance(result, int):
+        future.set_result(result)
+    else:
+        future.set_exception(result)

@@ -373,7 +373,7 @@ class Session:
             self.waiting = OrderedDict(self.unacked | self.waiting)
             self.note_sent(self.unacked)
             self.unacked, self.under_way = {}, 0
-        self.release()
+        self._take_over()
 
     def note_sent(self, ids: Iterable[bytes]) -> None:
         """These wait, and went out on a former connection."""
@@ -384,7 +384,7 @@ class Session:
     def resume(self, link: Link) -> None:
         """The client is back: all that waits is a replay, and flagged as one.
 
-        Some of it was sent before; after a restart nobody knows which.
+        Some of it was sent before; after a restart nobody knows which. It stays mixed until all that is older is here.
         """
         self.link = link
         self._sort()
@@ -402,17 +402,21 @@ class Session:
 
     def release(self) -> None:
         """All that is older is here: send it first, as a replay."""
+        self._take_over()
+        self._sort()
+        self.mixed = False
+
+    def _take_over(self) -> None:
+        """What was kept apart waits with the rest."""
         early, self.early = self.early, None
         if early:
             self.waiting = early | self.waiting
             self.mixed = True
             self._replay(early)
-        self._sort()
 
     def _sort(self) -> None:
         """Put what waits in order, if several sent it."""
         if self.mixed:
-            self.mixed = False
             self.waiting = _in_order(self.waiting) if self.waiting else _NONE_SENT
 
     def _replay(self, ids: Iterable[bytes]) -> None:

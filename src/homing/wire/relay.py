@@ -168,14 +168,19 @@ class Ack(Struct, frozen=True):
 
 
 class Nak(Struct, frozen=True):
-    """Refused, with a reason whose first word is the code."""
+    """Refused, with a reason whose first word is the code; with `clients` for these alone, and in the move that `moved` tells."""
 
     message_id: bytes
     reason: str
     connector: bytes = b""
+    clients: bytes = b""
+    moved: int = 0
 
     def encode(self) -> bytes:
-        items = _present((packet.REASON, self.reason.encode()), (CONNECTOR, self.connector))
+        named = ((CONNECTOR, self.connector), (CLIENTS, self.clients))
+        items = _present((packet.REASON, self.reason.encode()), *named)
+        if self.moved:
+            items.append((MOVED, _number(self.moved)))
         key = (MESSAGE_ID, self.message_id) if self.message_id else None
         return packet.encode(packet.NAK, items, key=key)
 
@@ -332,9 +337,7 @@ def _heartbeat(items: dict[int, bytes]) -> Heartbeat:
 
 
 def _ack(items: dict[int, bytes]) -> Ack:
-    clients = items.get(CLIENTS, b"")
-    if len(clients) % ID_BYTES:
-        raise Malformed(f"client ids are {ID_BYTES} bytes each, got {len(clients)}")
+    clients = _clients(items)
     identity = _sized(items, MESSAGE_ID, ID_BYTES, "message id")
     away = items.get(AWAY, b"")
     if len(away) % _absence.size:
@@ -346,7 +349,7 @@ def _ack(items: dict[int, bytes]) -> Ack:
 def _nak(items: dict[int, bytes]) -> Nak:
     identity = id_of(items) if MESSAGE_ID in items else b""
     reason = items.get(packet.REASON, b"").decode("utf-8", "replace")
-    return Nak(identity, reason, _optional_node(items))
+    return Nak(identity, reason, _optional_node(items), _clients(items), _moved(items))
 
 
 def _subscribe(items: dict[int, bytes]) -> Subscribe:
@@ -402,6 +405,13 @@ def _sized(items: dict[int, bytes], item: int, size: int, what: str) -> bytes:
     if len(body) != size:
         raise Malformed(f"a {what} is {size} bytes, got {len(body)}")
     return body
+
+
+def _clients(items: dict[int, bytes]) -> bytes:
+    clients = items.get(CLIENTS, b"")
+    if len(clients) % ID_BYTES:
+        raise Malformed(f"client ids are {ID_BYTES} bytes each, got {len(clients)}")
+    return clients
 
 
 def _optional_node(items: dict[int, bytes]) -> bytes:
