@@ -6,7 +6,8 @@ from homing.clock import SystemClock
 from homing.dashboard import topology
 from homing.metrics import Gauge, Registry
 from homing.node.instruments import PEER_UP, watch_role
-from homing.push.sessions import Session, Shared
+from homing.push.sessions import Session
+from homing.push.shared import Shared
 from homing.service.switch import Broker
 from homing.testing import RecordingLink, RecordingPort
 from homing.wire.mdp_messages import State

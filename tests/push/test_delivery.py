@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.journal.events import Delivered, Dropped, Redelivered
-from homing.push.sessions import MAX_BACKLOG, OLD_SECONDS, UNASKED, Limits, Session, Shared, Store
+from homing.push.sessions import MAX_BACKLOG, OLD_SECONDS, UNASKED, Limits, Session, Store
+from homing.push.shared import Shared
 from homing.testing import EPOCH, RecordingLink
 from homing.wire import relay
 from homing.wire.pushed import Gap, Push

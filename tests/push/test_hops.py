@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from homing.push.moves import RETRY_SECONDS
-from homing.push.sessions import Shared, _in_order
+from homing.push.shared import Shared, in_order
 from homing.wire import relay
 from tests.push.desk import NODE, Desk, client_id, message_id
 from tests.push.test_matcher import C1, C2, EVERY_N
@@ -73,10 +73,10 @@ def test_a_subscription_that_comes_after_its_client_has_gone_on_is_refused_for_a
     )
 
 
-def test_ids_whose_count_begins_anew_within_a_second_are_in_order() -> None:
+def test_ids_whose_count_begins_anew_within_a_second_arein_order() -> None:
     counts = (0xFFFFFE, 0xFFFFFF, 0, 1)
     ids = [b"time" + b"maker" + count.to_bytes(3, "big") for count in counts]
-    assert list(_in_order({one: Shared(one, b"", b"{}") for one in (*ids[2:], *ids[:2])})) == ids
+    assert list(in_order({one: Shared(one, b"", b"{}") for one in (*ids[2:], *ids[:2])})) == ids
 
 
 def test_what_moved_and_has_ended_since_is_not_in_force_again() -> None:

@@ -19,7 +19,8 @@ from homing.push.cohorts import Cohorts, Together
 from homing.push.outbox import Turnstile
 from homing.push.places import each_id
 from homing.push.recent import Recent
-from homing.push.sessions import DEFAULT, MAX_BACKLOG, Session, Shared
+from homing.push.sessions import DEFAULT, MAX_BACKLOG, Session
+from homing.push.shared import Shared
 from homing.push.subscription import parse_attributes
 from homing.wire import relay
 

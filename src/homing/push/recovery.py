@@ -23,7 +23,8 @@ from homing.journal.events import (
 )
 from homing.push.gaps import read_lost
 from homing.push.recent import Recent
-from homing.push.sessions import Session, Shared, Store
+from homing.push.sessions import Session, Store
+from homing.push.shared import Shared
 
 ENDED = b"ended"
 """The reason in the SessionClosed of a session that is over, not only its connection."""
