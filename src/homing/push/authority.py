@@ -14,7 +14,7 @@ from hashlib import sha1
 from homing.errors import Malformed, NoService
 from homing.ids import parse_id
 from homing.ports import Link, Port
-from homing.push.links import PacketRole, Peer
+from homing.push.links import PacketRole
 from homing.push.tickets import Ticket
 from homing.push.tokens import Keyring
 from homing.wire import relay
@@ -67,7 +67,8 @@ class Authority(PacketRole):
         link.send(self.hello().encode() + self.heartbeat())
         self._ways[endpoint] = link
 
-    def left(self, link: Link, peer: Peer, now: float) -> None:
+    def closed(self, link: Link, now: float) -> None:
+        super().closed(link, now)  # `left` tells only of those that have said hello
         self._sent.pop(link, None)
         for endpoint in [e for e, way in self._ways.items() if way is link]:
             del self._ways[endpoint]
