@@ -81,7 +81,7 @@ def test_a_connector_that_is_gone_before_it_said_hello_is_not_asked_for() -> Non
     assert role.issue(CLIENT).connector == "a:7005"
     refused = RecordingLink("connectors/b:7004")
     role.opened(refused, 0.0)
-    role.token = b"another fabric's"
+    role.tokens = (b"another fabric's",)
     role.receive(refused, relay.Hello(b"b" * 8, b"connector").encode(), 0.0)
     assert refused.reason == "wrong token"
     assert role.issue(CLIENT).connector == "a:7005"

@@ -8,7 +8,7 @@ load a hash of client and connector decides: whoever comes back is likely to fin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha1
 
 from homing.errors import Malformed, NoService
@@ -34,10 +34,10 @@ class Authority(PacketRole):
         keys: Keyring,
         connectors: Mapping[str, str],
         *,
-        token: bytes = b"",
+        tokens: Sequence[bytes] = (),
     ) -> None:
         """`connectors`: where dispatchers (and we) reach one → where subscribers do."""
-        super().__init__(port, node, wall, token)
+        super().__init__(port, node, wall, tokens)
         self.keys = keys
         self._connectors = dict(connectors)
         self._sent: dict[Link, int] = {}  # tickets since the last heartbeat told the load
