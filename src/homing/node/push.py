@@ -24,7 +24,7 @@ from homing.ids import IdMaker, parse_node_id
 from homing.node.checkpoint import start_checkpoints
 from homing.node.fleet import Fleet, Roster
 from homing.node.host import Host
-from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal
+from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal, start_journal
 from homing.node.plans import read_plan, start_plan
 from homing.node.plug import Bounds, StreamPlug
 from homing.node.subscribers import SubscriberPlug
@@ -119,7 +119,8 @@ def start_dispatcher(
     connectors: Sequence[str] | None = list(_owned(roster, node).values())
     if not roster.having("connector"):
         connectors = None if fleet.dynamic else [config.push.connector]
-    reopen_journal(host, config, "dispatcher", node)
+    if config.journal.enabled:  # it remembers nothing
+        start_journal(host, config, "dispatcher", node.hex(), node)
     for plug in ("nodes", "connectors", "peers"):
         _add(host, plug, NODE_BOUNDS)
     host.role = dispatcher = Dispatcher(
