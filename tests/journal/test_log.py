@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 from random import Random
 
@@ -215,6 +216,25 @@ def test_retention_by_age_and_what_it_must_hold() -> None:
     writer.hold = None
     writer.retain()
     assert segment_names(disk.names()) == [segment_name(4)]
+
+
+def test_who_holds_half_of_what_may_stay_is_told() -> None:
+    disk, wall = Disk(), Wall()
+    size = BLOCKS_AT + 500
+    writer = log(disk, wall, segment_bytes=BLOCKS_AT + 1, retain_bytes=10 * size, retain_age=100.0)
+
+    def crowded(numbers: Iterable[int], hold: int) -> bool:
+        writer.hold = hold
+        for i in numbers:
+            writer.append([event(i)], skew=0)
+        return writer.crowded
+
+    assert not crowded(range(1, 4), hold=1)
+    wall.now += 51
+    assert crowded([4], hold=1)  # by age
+    assert not crowded([5], hold=4)
+    assert crowded(range(6, 20), hold=1)  # by size
+    assert len(segment_names(disk.names())) == 19
 
 
 def test_what_cannot_be_removed_stays_and_is_said(

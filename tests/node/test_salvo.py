@@ -39,6 +39,30 @@ async def come(role: Memory, port: int, count: int) -> list[Peer]:
 
 
 @pytest.mark.parametrize("volley", [OneByOne, make_volley], ids=["one by one", "in one call"])
+def test_what_is_too_much_for_one_call_reaches_all_and_holds_up_nobody(
+    volley: Callable[[], Volley | OneByOne],
+) -> None:
+    async def test() -> None:
+        role = Memory()
+        host, port = subscribers_host(role)
+        host._volley = volley()
+        peers = await come(role, port, COUNT)
+        large = bytes(range(256)) * (ROOM // 256) + b"!"
+        host.together(role.links[:2]).send(large)
+        for link in role.links[2:]:
+            link.send(b"and what is written after it")
+        for which, (reader, _) in enumerate(peers):
+            expected = large if which < 2 else b"and what is written after it"
+            async with asyncio.timeout(10):
+                assert await reader.readexactly(len(expected)) == expected
+        for _, writer in peers:
+            writer.close()
+        host.stop()
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("volley", [OneByOne, make_volley], ids=["one by one", "in one call"])
 def test_each_link_gets_what_it_was_pushed_in_order(
     volley: Callable[[], Volley | OneByOne],
 ) -> None:

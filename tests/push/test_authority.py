@@ -73,6 +73,20 @@ def test_only_connectors_that_answer_are_named() -> None:
         role.issue(CLIENT)
 
 
+def test_a_connector_that_is_gone_before_it_said_hello_is_not_asked_for() -> None:
+    role, _ = authority("a:7004")
+    stillborn = RecordingLink("connectors/b:7004")
+    role.opened(stillborn, 0.0)
+    role.closed(stillborn, 0.0)
+    assert role.issue(CLIENT).connector == "a:7005"
+    refused = RecordingLink("connectors/b:7004")
+    role.opened(refused, 0.0)
+    role.tokens = (b"another fabric's",)
+    role.receive(refused, relay.Hello(b"b" * 8, b"connector").encode(), 0.0)
+    assert refused.reason == "wrong token"
+    assert role.issue(CLIENT).connector == "a:7005"
+
+
 def test_a_client_id_is_24_hex_digits() -> None:
     role, _ = authority("a:7004")
     for wrong in ("", "01", "x" * 24, CLIENT + "00"):

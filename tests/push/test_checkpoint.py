@@ -9,17 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homing.journal.events import Event, SessionOpened, SubscriptionSet
-from homing.journal.writer import open_journal
+from homing.config import load
+from homing.journal.events import Event, NodeStarted, SessionOpened, SubscriptionSet
+from homing.journal.log import Limits
+from homing.journal.reader import read
+from homing.journal.writer import Journal, open_journal
 from homing.node.checkpoint import (
     block,
     checkpoint_now,
     image,
     parse_checkpoint,
     read_checkpoint,
+    start_checkpoints,
     write_checkpoint,
 )
+from homing.node.host import Host
+from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal
 from homing.wire import relay
+from tests.node.stage import Memory, until
 from tests.push import test_matcher
 from tests.push.desk import NODE, Desk, client_id, message_id
 
@@ -106,3 +113,50 @@ def test_a_checkpoint_waits_for_its_journal(tmp_path: Path) -> None:
     asyncio.run(main())
     number, events = read_checkpoint(tmp_path / "checkpoint")
     assert (number, len(events)) == (2, 6000)
+
+
+def test_retention_takes_only_what_a_checkpoint_includes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homing.node.journals.Limits", lambda **_: Limits(1, 60.0, 1, 60.0))
+    monkeypatch.setattr("homing.node.checkpoint.LOOK_SECONDS", 0.01)
+    config = load(Path("/dev/null"), flags={"node.data": str(tmp_path)}, environment={})
+    directory = journal_directory(config, "connector", NODE.hex())
+    opened = EVENTS[0]
+
+    class Role(Memory):
+        def checkpoint(self) -> list[Event]:
+            return EVENTS
+
+    async def life(remembers: bool) -> list[object]:
+        host = Host()
+        host.role = role = Role()
+        recovered = reopen_journal(host, config, "connector", NODE)
+        journal = host.journal_writer
+        assert isinstance(journal, Journal)
+        if not remembers:  # this life is too short for one
+            journal.append(opened)
+        else:
+            start_checkpoints(host, role, directory / CHECKPOINT)
+        async with asyncio.timeout(60):
+            for _ in range(5):  # so that segments are finished
+                journal.append(NodeStarted(0.0, b"", b""))
+                await until(lambda: journal.durable == journal.number)
+            while remembers and opened in kept():
+                journal.append(NodeStarted(0.0, b"", b""))
+                await asyncio.sleep(0.01)
+        host.stop()
+        return recovered
+
+    def kept() -> list[object]:
+        return [record.event for record in read(directory, 1)]
+
+    async def lives() -> None:
+        await life(remembers=False)
+        for _ in range(2):
+            assert opened in await life(remembers=False)
+        assert opened in await life(remembers=True)
+        assert opened not in kept()
+        assert opened in await life(remembers=False)
+
+    asyncio.run(lives())

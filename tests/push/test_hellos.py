@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from homing.testing import RecordingLink
 from homing.wire import relay
 from tests.push.desk import Desk, client_id, message_id
@@ -18,7 +20,7 @@ def met(desk: Desk, hello: relay.Hello) -> RecordingLink:
 
 def test_a_stranger_among_dispatchers_is_refused() -> None:
     desk = Desk()
-    desk.connector.token = b"secret of the fabric"
+    desk.connector.tokens = (b"secret of the fabric",)
     stranger = RecordingLink("dispatchers")
     desk.connector.opened(stranger, 0.0)
     push = relay.Push(message_id(1), b"", client_id(1), b"{}")
@@ -29,6 +31,21 @@ def test_a_stranger_among_dispatchers_is_refused() -> None:
     assert stranger.reason == "wrong token"
     assert met(desk, relay.Hello(STRANGER)).reason == "wrong token"
     assert met(desk, relay.Hello(STRANGER, token=b"secret of the fabric")).reason is None
+
+
+def test_nodes_know_each_other_while_their_key_changes_node_by_node() -> None:
+    """In three steps: the new one taken by all, said by all, and then the old one taken by none."""
+    old, new = b"old", b"new"
+    steps = [(old,), (old, new), (new, old), (new,)]
+    for before, after in itertools.pairwise(steps):
+        for ours, theirs in itertools.product((before, after), repeat=2):
+            desk = Desk()
+            desk.connector.tokens = ours
+            assert met(desk, relay.Hello(STRANGER, token=theirs[0])).reason is None
+    desk = Desk()
+    desk.connector.tokens = (new,)
+    assert met(desk, relay.Hello(STRANGER, token=old)).reason == "wrong token"
+    assert desk.connector.hello().token == new
 
 
 def test_where_no_token_is_asked_for_any_will_do() -> None:

@@ -270,7 +270,7 @@ class Fabric:
                 host.clock.wall,
                 host.ids,
                 KEYS,
-                token=b"fabric",
+                tokens=[b"fabric"],
                 recovered=recovered,
             )
 
@@ -287,7 +287,7 @@ class Fabric:
             connectors=own,
             peers=peers,
             matchers=self._members,
-            token=b"fabric",
+            tokens=[b"fabric"],
         )
 
     def _matcher(self, number: int) -> Callable[[SimHost], Matcher]:
@@ -300,7 +300,7 @@ class Fabric:
                 Oracle,
                 dispatchers=[f"{d}:7003" for d in self.dispatchers],
                 matchers=[f"{m}:7002" for n, m in enumerate(self.matchers) if n != number],
-                token=b"fabric",
+                tokens=[b"fabric"],
                 recovered=recovered,
                 plan=self.plan if number == 0 else None,  # the others hear of it
             )

@@ -386,7 +386,10 @@ class Security(Struct, frozen=True, kw_only=True):
     ] = ""
     previous_token_keys: Annotated[
         tuple[str, ...],
-        text("still accepted, so that a key can be changed without a gap", secret=True),
+        text(
+            "accepted too, of subscribers and nodes: a key that comes, or one that goes",
+            secret=True,
+        ),
     ] = ()
     api_keys: Annotated[
         tuple[str, ...],

@@ -137,6 +137,7 @@ class Log:
         self.recovered = recover(disk)
         self.number = self.recovered.number
         self.hold: int | None = None  # retention spares this number and all after it
+        self.crowded = False  # half of what retention leaves is held
         self.sealed: list[str] = []  # segments finished since the caller last looked
         self._node = node
         self.name = name
@@ -254,7 +255,15 @@ class Log:
                 break
             total -= self._sizes.pop(name)
             gone.append(name)
+        self.crowded = self._is_held(total, list(self._sizes))
         return gone
+
+    def _is_held(self, total: int, names: Sequence[str]) -> bool:
+        """Whether not even the oldest may go, and half of the way to a limit is behind us."""
+        if self.hold is None or len(names) < 2 or first_of(names[1]) <= self.hold:
+            return False
+        half = self._wall() - self.limits.retain_age / 2
+        return 2 * total > self.limits.retain_bytes or self._began(names[1:]) < half
 
     def _remove(self, name: str) -> bool:
         """Housekeeping never stops the journal: what cannot be removed is said and stays."""

@@ -255,6 +255,16 @@ class Journal:
         """Keep this event and all after it, whatever retention says."""
         self._log.hold = number
 
+    @property
+    def held(self) -> int | None:
+        """The first event that is kept whatever retention says."""
+        return self._log.hold
+
+    @property
+    def crowded(self) -> bool:
+        """Whether retention will soon want what is held: who can do without it should let it go."""
+        return self._log.crowded
+
     def close(self) -> None:
         """Write what is pending and stop; JournalError if the disk refused the last of it."""
         if self.lost and not self.trouble:

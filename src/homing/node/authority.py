@@ -18,7 +18,7 @@ from homing.errors import Denied, HomingError, Malformed, NoService
 from homing.node.fleet import Fleet, Roster
 from homing.node.host import Host
 from homing.node.plug import StreamPlug
-from homing.node.push import NODE_BOUNDS, node_token, token_keys
+from homing.node.push import NODE_BOUNDS, node_tokens, token_keys
 from homing.node.web import WebServer
 from homing.push.authority import Authority
 from homing.push.tokens import Keyring
@@ -110,7 +110,7 @@ def start_authority(
     _add_plugs(host, connectors)
     keys = Keyring(token_keys(config), config.push.token_ttl)
     host.role = authority = Authority(
-        host, node, SystemClock.wall, keys, connectors, token=node_token(config)
+        host, node, SystemClock.wall, keys, connectors, tokens=node_tokens(config)
     )
     fleet.watch(partial(_tell_authority, host, authority))
     desk = Desk(authority, config.security.api_keys)

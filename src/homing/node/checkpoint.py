@@ -3,8 +3,9 @@
     "HOMINGC1" | number 8 B | blocks: length 4 B | CRC-32 4 B | events | … | 0 | CRC-32 of number
 
 `number` is the last journal event that the state includes. The file is written beside, synced
-and renamed over the old one, and only once the journal is durable up to `number`. One that is
-damaged or missing costs time, not state: the journal is then read from its start.
+and renamed over the old one, and only once the journal is durable up to `number`. What it does not
+include the journal holds, whatever retention says: a quiet node may need what it wrote months ago. One
+that is damaged costs time, and what retention has taken since the first.
 """
 
 from __future__ import annotations
@@ -113,14 +114,14 @@ def start_checkpoints(host: Host, role: Rememberer, path: Path) -> None:
 
 
 async def keep_checkpoints(role: Rememberer, journal: Journal, path: Path) -> None:
-    """Write one whenever enough has happened since the last; until cancelled."""
-    last = journal.number
+    """Write one whenever enough has happened since the last, or it holds too much; until cancelled."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        if journal.number - last < EVERY_EVENTS:
+        since = journal.number - (journal.held or 1) + 1
+        if since < EVERY_EVENTS and not journal.crowded:
             continue
         try:
-            last = await checkpoint_now(role, journal, path)
+            await checkpoint_now(role, journal, path)
         except OSError as error:
             _log.warning("no checkpoint could be written: %s", error)
 
@@ -137,4 +138,5 @@ async def checkpoint_now(role: Rememberer, journal: Journal, path: Path) -> int:
     while journal.durable < number:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await asyncio.to_thread(write_checkpoint, path, number, blocks)
+    journal.hold(number + 1)
     return number

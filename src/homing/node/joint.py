@@ -75,5 +75,6 @@ class Joint:
                     fds.append(fd)
                 else:
                     link.write(data)
-        for which, taken in self._volley.send(fds, data):
-            direct[which].write(data[taken:])
+        if direct:  # more than ROOM would not fit in there, whoever it is for
+            for which, taken in self._volley.send(fds, data):
+                direct[which].write(data[taken:])

@@ -38,11 +38,19 @@ def _spelled(name: str) -> str:
 
 
 def start_journal(
-    host: Host, config: Config, role: str, name: str, node: bytes, *, at_least: float = 0.0
+    host: Host,
+    config: Config,
+    role: str,
+    name: str,
+    node: bytes,
+    *,
+    at_least: float = 0.0,
+    hold: int | None = None,
 ) -> None:
     """Let a host journal from now on; the first event says that the node started.
 
-    `at_least`: seconds from a commit to the next at a node where nobody waits for them.
+    `at_least`: seconds from a commit to the next at a node where nobody waits for them. `hold`: the
+    first event that a later life will need.
     """
     settings = config.journal
     directory = journal_directory(config, role, name)
@@ -65,6 +73,7 @@ def start_journal(
         on_sealed=sealer.finished if sealer else None,
         on_pressure=host.press,
     )
+    journal.hold(hold)
     if sealer:
         sealer.start(host)
     host.journal_writer = journal
@@ -72,7 +81,10 @@ def start_journal(
 
 
 def reopen_journal(host: Host, config: Config, role: str, node: bytes) -> list[object]:
-    """Let a node journal from now on; what its earlier lives wrote comes back."""
+    """Let a node journal from now on; what its earlier lives wrote comes back.
+
+    Its role keeps checkpoints: what none of them includes is held.
+    """
     if not config.journal.enabled:
         return []
     directory = journal_directory(config, role, node.hex())
@@ -80,7 +92,7 @@ def reopen_journal(host: Host, config: Config, role: str, node: bytes) -> list[o
     number, events = read_checkpoint(directory / CHECKPOINT)
     since = read(directory, number + 1, on_damage=_tell_damage)
     recovered: list[object] = [*events, *[record.event for record in since]]
-    start_journal(host, config, role, node.hex(), node)
+    start_journal(host, config, role, node.hex(), node, hold=number + 1)
     return recovered
 
 

@@ -24,7 +24,7 @@ from homing.ids import IdMaker, parse_node_id
 from homing.node.checkpoint import start_checkpoints
 from homing.node.fleet import Fleet, Roster
 from homing.node.host import Host
-from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal
+from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal, start_journal
 from homing.node.plans import read_plan, start_plan
 from homing.node.plug import Bounds, StreamPlug
 from homing.node.subscribers import SubscriberPlug
@@ -87,7 +87,7 @@ def start_matcher(
         dispatchers=dispatchers,
         matchers=list(fleet.roster.endpoints("matcher", "status", but=node).values()),
         address=config.push.status,
-        token=node_token(config),
+        tokens=node_tokens(config),
         publish_tokens=[key.encode() for key in config.security.api_keys],
         recovered=recovered,
         plan=read_plan(config.push.plan),
@@ -119,7 +119,8 @@ def start_dispatcher(
     connectors: Sequence[str] | None = list(_owned(roster, node).values())
     if not roster.having("connector"):
         connectors = None if fleet.dynamic else [config.push.connector]
-    reopen_journal(host, config, "dispatcher", node)
+    if config.journal.enabled:  # it remembers nothing
+        start_journal(host, config, "dispatcher", node.hex(), node)
     for plug in ("nodes", "connectors", "peers"):
         _add(host, plug, NODE_BOUNDS)
     host.role = dispatcher = Dispatcher(
@@ -129,7 +130,7 @@ def start_dispatcher(
         connectors=connectors,
         peers=list(roster.endpoints("dispatcher", "nodes", but=node).values()),
         matchers=_matchers(roster),
-        token=node_token(config),
+        tokens=node_tokens(config),
     )
     fleet.watch(partial(_tell_dispatcher, host, dispatcher, node))
     return {"nodes": host.listen("nodes", config.push.dispatcher)}
@@ -176,7 +177,7 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
         SystemClock.wall,
         _ids(),
         Keyring(token_keys(config), config.push.token_ttl),
-        token=node_token(config),
+        tokens=node_tokens(config),
         recovered=recovered,
         limits=_limits(config),
         together=host.together,
@@ -214,13 +215,14 @@ def token_keys(config: Config) -> list[bytes]:
     return [newest.encode(), *[key.encode() for key in security.previous_token_keys]]
 
 
-def node_token(config: Config) -> bytes:
-    """What the nodes of one fabric know each other by: derived from the key they share.
+def node_tokens(config: Config) -> list[bytes]:
+    """What the nodes of one fabric know each other by: derived from the keys they share.
 
     Where no key is set each machine makes its own, and nodes trust the network they are on.
     """
-    key = config.security.token_key
-    return hmac.new(key.encode(), b"homing nodes", "sha256").digest() if key else b""
+    if not config.security.token_key:
+        return []
+    return [hmac.new(key, b"homing nodes", "sha256").digest() for key in token_keys(config)]
 
 
 def _kept(path: Path, fresh: str) -> str:

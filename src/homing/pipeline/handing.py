@@ -28,7 +28,7 @@ from homing.node.host import Host
 from homing.node.instruments import PUBLICATIONS, SUBSCRIPTIONS, UNSETTLED
 from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal
 from homing.node.plug import StreamPlug
-from homing.node.push import NODE_BOUNDS, node_identity, node_token
+from homing.node.push import NODE_BOUNDS, node_identity, node_tokens
 from homing.node.status import start_status
 from homing.pipeline.register import Entry
 from homing.pipeline.standin import StandIn
@@ -188,7 +188,7 @@ class Handing(Closing):
             self._node,
             SystemClock.wall,
             dispatchers=self._dispatchers,
-            token=node_token(config),
+            tokens=node_tokens(config),
             recovered=recovered,
         )
         host.role = standin

@@ -49,10 +49,10 @@ class StandIn(OwingRole):
         wall: Callable[[], float],
         *,
         dispatchers: Sequence[str],
-        token: bytes = b"",
+        tokens: Sequence[bytes] = (),
         recovered: Iterable[object] = (),
     ) -> None:
-        super().__init__(port, node, wall, token)
+        super().__init__(port, node, wall, tokens)
         self.register = Register()
         self.owed = Handover(self._done)
         self.ready = False

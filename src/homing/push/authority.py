@@ -8,13 +8,13 @@ load a hash of client and connector decides: whoever comes back is likely to fin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha1
 
 from homing.errors import Malformed, NoService
 from homing.ids import parse_id
 from homing.ports import Link, Port
-from homing.push.links import PacketRole, Peer
+from homing.push.links import PacketRole
 from homing.push.tickets import Ticket
 from homing.push.tokens import Keyring
 from homing.wire import relay
@@ -34,10 +34,10 @@ class Authority(PacketRole):
         keys: Keyring,
         connectors: Mapping[str, str],
         *,
-        token: bytes = b"",
+        tokens: Sequence[bytes] = (),
     ) -> None:
         """`connectors`: where dispatchers (and we) reach one → where subscribers do."""
-        super().__init__(port, node, wall, token)
+        super().__init__(port, node, wall, tokens)
         self.keys = keys
         self._connectors = dict(connectors)
         self._sent: dict[Link, int] = {}  # tickets since the last heartbeat told the load
@@ -67,7 +67,8 @@ class Authority(PacketRole):
         link.send(self.hello().encode() + self.heartbeat())
         self._ways[endpoint] = link
 
-    def left(self, link: Link, peer: Peer, now: float) -> None:
+    def closed(self, link: Link, now: float) -> None:
+        super().closed(link, now)  # `left` tells only of those that have said hello
         self._sent.pop(link, None)
         for endpoint in [e for e, way in self._ways.items() if way is link]:
             del self._ways[endpoint]

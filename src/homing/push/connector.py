@@ -10,7 +10,7 @@ dispatchers, and all of it anew whenever one asks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from homing.errors import Malformed
 from homing.ids import ID_BYTES
@@ -61,13 +61,13 @@ class Connector(PacketRole):
         ids: Callable[[], bytes],
         keys: Keyring,
         *,
-        token: bytes = b"",
+        tokens: Sequence[bytes] = (),
         recovered: Iterable[object] = (),
         limits: Limits | None = None,
         together: Together = Each,
     ) -> None:
         """`together`: how the same bytes go to many links."""
-        super().__init__(port, node, wall, token)
+        super().__init__(port, node, wall, tokens)
         self.store = Store(limits)
         recent = Recent()
         self.durable = recover(recovered, recent, self.store)

@@ -51,10 +51,10 @@ class Dispatcher(PacketRole):
         connectors: Sequence[str] | None = (),
         peers: Sequence[str] = (),
         matchers: Collection[bytes] = (),
-        token: bytes = b"",
+        tokens: Sequence[bytes] = (),
     ) -> None:
         """Endpoints of our connectors (None: told later, with `meet`) and of the other dispatchers; ids of the matchers there are."""
-        super().__init__(port, node, wall, token)
+        super().__init__(port, node, wall, tokens)
         self.connectors: dict[bytes, Link] = {}  # our own, joined
         self.outboxes: dict[bytes, Outbox] = {}
         self._owners: dict[bytes, Link] = {}  # connector -> the peer that owns it

@@ -55,13 +55,16 @@ class PacketRole(ABC):
     """Bytes of an entry in the client lists that this role receives."""
 
     def __init__(
-        self, port: Port, node: bytes, wall: Callable[[], float], token: bytes = b""
+        self, port: Port, node: bytes, wall: Callable[[], float], tokens: Sequence[bytes] = ()
     ) -> None:
-        """`node`: our own 8-byte id. `token`: what the nodes of one fabric share; empty: nothing."""
+        """`node`: our own 8-byte id. `tokens`: what the nodes of one fabric share; none: nothing.
+
+        The first is what we say, any of them is what we take: so a key changes node by node.
+        """
         self.port = port
         self.node = node
         self.wall = wall
-        self.token = token
+        self.tokens = tuple(tokens)
         self.peers: dict[Link, Peer] = {}
         self.dialled: dict[str, dict[bytes, str]] = {}  # plug -> node -> endpoint
         port.later(0.0, BEAT)
@@ -84,6 +87,11 @@ class PacketRole(ABC):
 
     def beat(self, now: float) -> None:
         """Every HEARTBEAT seconds, for what else must be looked at from time to time."""
+
+    @property
+    def token(self) -> bytes:
+        """What we say in our Hello, so that others know that we belong to them."""
+        return self.tokens[0] if self.tokens else b""
 
     def hello(self) -> relay.Hello:
         """How we introduce ourselves."""
@@ -184,7 +192,8 @@ class PacketRole(ABC):
                 link.send(relay.Nak(_id_of(message), f"{error.code} {error}").encode())
 
     def _greeted(self, link: Link, peer: Peer, hello: relay.Hello, now: float) -> None:
-        if self.token and not compare_digest(hello.token, self.token):
+        known = [compare_digest(hello.token, token) for token in self.tokens]
+        if known and not any(known):
             link.send(relay.Nak(b"", "denied wrong token").encode())
             self.hang_up(link, "wrong token", now)
             return

@@ -64,7 +64,7 @@ class Matcher(OwingRole):
         dispatchers: Sequence[str] | None,
         matchers: Sequence[str] = (),
         address: str = "",
-        token: bytes = b"",
+        tokens: Sequence[bytes] = (),
         publish_tokens: Sequence[bytes] = (),
         recovered: Iterable[object] = (),
         plan: Plan | None = None,
@@ -76,7 +76,7 @@ class Matcher(OwingRole):
         `elsewhere`: take publications, journal and acknowledge them; somebody else reads the
         journal and finds whom they are for (`homing pipeline live`).
         """
-        super().__init__(port, node, wall, token)
+        super().__init__(port, node, wall, tokens)
         self.ids = ids
         self.elsewhere = elsewhere
         self.table = Holdings(node.hex(), make_index)

@@ -1,8 +1,8 @@
 """Subscriber tokens: hex HMAC-SHA256 over client id and timestamp (protocol §5.5).
 
-Issued by the authority, checked by every connector on its own: both hold the same keys. To
-change keys without anyone noticing, put the new one first everywhere (`new,old`): it signs,
-both are accepted; drop the old one after a token's lifetime.
+Issued by the authority, checked by every connector on its own: both hold the same keys. The
+first signs and all are accepted. So keys change without anyone noticing, node by node, in three
+rounds: `old,new`, then `new,old`, then, after a token's lifetime, `new`.
 """
 
 from __future__ import annotations
