@@ -13,6 +13,7 @@ from typing import Final
 
 from homing.ports import Link
 from homing.push.sessions import Session
+from homing.wire import pushed
 from homing.wire.relay import Absence
 
 HOLD_SECONDS: Final = 2.0
@@ -73,11 +74,15 @@ class Awaiting:
         self.links.discard(link)
         self.answered = True
         for connector, milliseconds in absent:
-            until = now + self.session.patience - milliseconds / 1000
-            if until > now and connector not in self.here:
-                self.away[connector] = max(until, self.away.get(connector, 0.0))
+            self.miss(connector, now - milliseconds / 1000, now)
         if self.waits:
             self.due = max(self.least, *self.away.values())
+
+    def miss(self, connector: bytes, since: float, now: float) -> None:
+        """A connector is away, or matchers are that may owe it something: it is waited for as long as the session says."""
+        until = since + self.session.patience
+        if until > now and connector not in self.here:
+            self.away[connector] = max(until, self.away.get(connector, 0.0))
 
     def lost(self, link: Link, now: float) -> None:
         """One who was asked will not answer; if nobody does the next who comes is asked."""
@@ -85,6 +90,12 @@ class Awaiting:
         if not self.links and not self.answered:
             self.unasked = True
             self.due = now + self.session.patience
+
+    def tell(self, now: float) -> None:
+        """The client, that it waits, if it said for how long: others would not know what this is."""
+        self.told = True
+        if self.session.wait is not None and self.session.link is not None:
+            self.session.link.send(pushed.wait(self.due - now, self.away))
 
     def handed_over(self, connector: bytes) -> None:
         """One that was away is back, and has sent all."""

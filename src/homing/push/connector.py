@@ -76,7 +76,7 @@ class Connector(PacketRole):
         self.doorway = Doorway(self, keys)
         self.moves = Moves(self)
         self.new_id = ids
-        self._unsynced: deque[tuple[int, Storing | Change]] = deque()
+        self._unsynced: deque[tuple[int, Storing | Change | relay.HandedOver]] = deque()
         self._unsafe: dict[bytes, bytes] = {}  # changes among them -> whose
 
     # homing.ports.Role
@@ -158,6 +158,13 @@ class Connector(PacketRole):
         if not number:  # no journal is kept here: nothing to wait for
             self.journaled(0, now)
 
+    def after_all(self, told: relay.HandedOver, now: float) -> None:
+        """Take it as told when all that is here is on disk."""
+        number = self._unsynced[-1][0] if self._unsynced else 0
+        self._unsynced.append((number, told))
+        if not number:
+            self.journaled(0, now)
+
     def journaled(self, number: int, now: float) -> None:
         while self._unsynced and self._unsynced[0][0] <= number:
             _, safe = self._unsynced.popleft()
@@ -165,6 +172,8 @@ class Connector(PacketRole):
                 del self._unsafe[safe.message.message_id]
                 self._announce(safe.message)
                 self.doorway.stored(safe.message.message_id, now)
+            elif isinstance(safe, relay.HandedOver):
+                self.moves.handed_over(safe, now)
             else:
                 self.delivery.stored(safe, now)
 

@@ -19,11 +19,12 @@ from homing.ports import Link
 from homing.push.awaiting import Awaiting
 from homing.push.doorway import CONFIRM_SECONDS, MAX_CONFIRMING
 from homing.push.links import DISPATCHER
-from homing.push.move import REFUSED_SECONDS, Move
+from homing.push.move import REFUSED_SECONDS, UNSURE, Move
 from homing.push.recovery import MOVED
+from homing.push.returning import Returning
 from homing.push.sessions import Session
 from homing.push.subscription import parse_fields
-from homing.wire import pushed, relay
+from homing.wire import relay
 
 if TYPE_CHECKING:
     from homing.push.connector import Connector
@@ -57,6 +58,7 @@ class Moves:
         self._moving: dict[bytes, Move] = {}  # client -> where to
         self._put_by: dict[bytes, Move] = {}  # of these, those that have no way
         self._due = math.inf  # when the first of them is tried again
+        self._returning = Returning(connector.node)
         self._told: dict[bytes, Move] = {}  # what tells of a subscription -> whose it is
         self._sent: dict[bytes, set[bytes]] = {}  # a publication under way -> for which clients
 
@@ -74,6 +76,7 @@ class Moves:
         """A client was let in: nothing new is sent before its session is all here."""
         if session.move is not None:
             session.store.fetched.add(session.client)
+            self._returning.note(session.move, now)
         elif session.client not in session.store.came:  # it has not stayed here
             session.store.fetched.discard(session.client)
         self._stay(session)
@@ -85,6 +88,11 @@ class Moves:
         awaiting = Awaiting(session, links, now, None if links else self._alone)
         self._claims[claim.message_id] = awaiting
         self._claimed[session.client] = claim.message_id
+        since = self._returning.since(session.client)
+        if since is not None:
+            awaiting.miss(self._connector.node, since, now)
+            session.mixed = True  # what comes may be older than what waits
+            self._returning.ask(self._connector.new_id(), links, session.client)
         if awaiting.due > now:  # else all dispatchers have been gone for long
             session.hold()
             self._connector.port.later(awaiting.due, claim.message_id)
@@ -144,7 +152,7 @@ class Moves:
             reason = "queue-full the client has gone on"
             link.send(relay.Nak(change.message_id, reason, connector.node).encode())
             return
-        self._was_elsewhere(session)
+        session.store.fetch(session.client)
         fields = session.subscriptions.get(name, change.fields)
         try:
             ours = connector.subscribe(session, name, parse_fields(fields), now)
@@ -175,12 +183,24 @@ class Moves:
         elif awaiting is not None and link is not None:
             awaiting.heard(link, away, now)
             self._look(awaiting, now)
+        self._owed_here(message_id, [now - one.milliseconds / 1000 for one in away], now)
         move = self._told.pop(message_id, None)
         if move is not None:
             move.told.discard(message_id)
             if message_id == move.ending:
                 self._ended(move, away, now)
             self._settle(move, now)
+
+    def _owed_here(self, question: bytes, since: list[float], now: float) -> None:
+        """The matchers have sent what they owe those that are back, but for those that are away; it goes to the disk."""
+        node = self._connector.node
+        for client in self._returning.answered(question, not since):
+            awaiting = self._claims.get(identity := self._claimed.get(client, b""))
+            if awaiting is not None and since:
+                awaiting.miss(node, max(since), now)
+            elif awaiting is not None:
+                told = relay.HandedOver(identity, client, node, node)
+                self._connector.after_all(told, now)
 
     def _ended(self, move: Move, away: Iterable[relay.Absence], now: float) -> None:
         """The matchers have heard that a session's subscriptions have ended, but for those that are away."""
@@ -193,7 +213,7 @@ class Moves:
         session = awaiting.session
         coming = self._connector.is_storing(session.client, moved=True)
         if awaiting.overdue(len(session.early or ()), coming, now):
-            self._was_elsewhere(session)  # the silent one may have it
+            session.store.fetch(session.client)  # the silent one may have it
             if awaiting.unasked:
                 self._go_on(session, now)  # whoever comes is asked nevertheless
             else:
@@ -216,9 +236,8 @@ class Moves:
         elif awaiting.waits:
             self._connector.port.later(awaiting.due, self._claimed[session.client])
             if not awaiting.told:
-                awaiting.told = True
                 self.waits += 1
-                self._tell_wait(session, awaiting, now)
+                awaiting.tell(now)
 
     def came(self, session: Session, now: float) -> bool:
         """Something from a former connector is on disk; whether nothing more is awaited, and all of it sent."""
@@ -227,16 +246,6 @@ class Moves:
             return False
         self._look(awaiting, now)
         return session.early is None
-
-    def _tell_wait(self, session: Session, awaiting: Awaiting, now: float) -> None:
-        """Who said how long it waits knows what this is; others are not surprised with it."""
-        if session.wait is not None and session.link is not None:
-            session.link.send(pushed.wait(awaiting.due - now, awaiting.away))
-
-    def _was_elsewhere(self, session: Session) -> None:
-        """Another connector had its client, or may have: what was published until now may have been pushed there."""
-        session.store.fetched.add(session.client)
-        session.store.came.pop(session.client, None)
 
     def _answered(self, session: Session, now: float) -> None:
         self._unclaim(session)
@@ -254,7 +263,7 @@ class Moves:
             self._alone = now
         for identity, awaiting in list(self._claims.items()):
             if link in awaiting.links:
-                self._was_elsewhere(awaiting.session)
+                awaiting.session.store.fetch(awaiting.session.client)
                 awaiting.lost(link, now)
                 self._connector.port.later(awaiting.due, identity)
                 self._look(awaiting, now)
@@ -283,6 +292,8 @@ class Moves:
             session.release()
             before, move = move, Move(session, claim.connector, claim.rank[0], now)
             move.ending = before.ending if before is not None else move.ending
+            if self._returning.forget(session.client):
+                move.ending = UNSURE
             session.move = self._moving[session.client] = move
             self.departures += 1
         asked = move.claims.get(link)
@@ -448,6 +459,7 @@ class Moves:
 
     def end_again(self, link: Link) -> None:
         """A matcher may be back: it is told which sessions have ended here, and sends before its answer what it owes them."""
+        self._returning.ask(self._connector.new_id(), [link])
         for move in [move for move in self._moving.values() if move.owing is not None]:
             move.told.add(move.ending)
             self._told[move.ending] = move
@@ -465,9 +477,8 @@ class Moves:
 
     def forget(self, session: Session) -> None:
         """The session is over."""
-        session.store.fetched.discard(session.client)
-        session.store.came.pop(session.client, None)
-        session.store.anew.discard(session.client)
+        session.store.forget(session.client)
+        self._returning.forget(session.client)
         self._stay(session)
         self._unclaim(session)
 

@@ -78,6 +78,17 @@ class Store:
     def full(self) -> bool:
         return self.held > self.limits.kept_bytes
 
+    def fetch(self, client: bytes) -> None:
+        """Another connector had it, or may have: what was published until now may have been pushed there."""
+        self.fetched.add(client)
+        self.came.pop(client, None)
+
+    def forget(self, client: bytes) -> None:
+        """Its session is over."""
+        self.fetched.discard(client)
+        self.came.pop(client, None)
+        self.anew.discard(client)
+
 
 _NONE_SENT: Final[OrderedDict[bytes, Shared]] = OrderedDict()
 _NONE_AGAIN: Final[dict[bytes, None]] = {}

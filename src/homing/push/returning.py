@@ -1,0 +1,56 @@
+"""Sessions that are back at a connector where matchers may owe them something from before they went. Pure.
+
+Their subscriptions had ended there, and not all matchers had said so: what one that is away had found before comes when
+it is back. All are asked once more, with the end of nothing: a matcher answers that behind all that it owes
+the connector, as it does with every end, and who is away is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from homing.ports import Link
+from homing.push.move import Move
+from homing.wire import relay
+
+
+class Returning:
+    """Clients that are back, since when they may be owed something, and who is asked."""
+
+    def __init__(self, node: bytes) -> None:
+        self._node = node
+        self._since: dict[bytes, float] = {}  # client -> since when the last matcher is away
+        self._asked: dict[bytes, dict[bytes, float]] = {}  # a question -> these, as they were then
+
+    def note(self, move: Move, now: float) -> None:
+        """A client is back that was going elsewhere."""
+        if move.ending:
+            self._since[move.session.client] = now if move.owing is None else move.owing
+
+    def since(self, client: bytes) -> float | None:
+        """Since when it may be owed something; None: it is not."""
+        return self._since.get(client)
+
+    def forget(self, client: bytes) -> bool:
+        """It has gone again, or for good; whether it may be owed something."""
+        return self._since.pop(client, None) is not None
+
+    def ask(self, identity: bytes, links: Iterable[Link], client: bytes = b"") -> None:
+        """Ask for one client, or for all of them: what was asked before counts no more then."""
+        if not client:
+            self._asked.clear()
+        about = {c: since for c, since in self._since.items() if client in (b"", c)}
+        if about:
+            self._asked[identity] = about
+            nothing = relay.Unsubscribe(identity, identity, self._node).encode()
+            for link in links:
+                link.send(nothing)
+
+    def answered(self, identity: bytes, sure: bool) -> list[bytes]:
+        """Those that were asked about and are still as they were; `sure`: they are owed nothing any more."""
+        about = self._asked.pop(identity, {})
+        clients = [client for client, since in about.items() if self._since.get(client) == since]
+        if sure:
+            for client in clients:
+                del self._since[client]
+        return clients
