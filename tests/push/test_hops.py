@@ -18,6 +18,21 @@ from tests.push.test_moves import (
 )
 
 
+def test_of_two_that_hand_a_session_to_each_other_the_one_with_the_later_claim_stays() -> None:
+    """Started again, it had forgotten its claim; each took what the other had for what it had now. Simulated with seed 30128."""
+    desk, _ = owing(1)
+    desk = Desk(recovered=list(desk.port.events))
+    given_in_to = claim_by_other(desk, 1)
+    [ours] = [one for one in desk.sent() if isinstance(one, relay.Push)]
+    later = given_in_to.time + 1
+    theirs = relay.Push(ours.message_id, b"hello", client_id(1), b'{"n":1}', moved=later)
+    desk.connector.receive(desk.dispatcher, theirs.encode(), desk.now)
+    desk.settle()
+    acknowledge(desk, ours)
+    session = desk.connector.durable[client_id(1)]
+    assert (len(session), session.move) == (1, None)
+
+
 def test_what_came_late_and_mixed_is_in_order_when_the_client_is_back() -> None:
     """Two connectors sent it while the client was at neither, and have nothing more to send when it comes."""
     desk = Desk()

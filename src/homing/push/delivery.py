@@ -91,6 +91,8 @@ class Delivery:
             node = self._connector.node
             link.send(relay.Ack(identity, push.clients, node, push.moved).encode())
             return
+        if push.moved:
+            self._stay_if_later(durable[push.clients], push.moved)
         fresh = self.recent.fresh(identity, push.clients)
         if fresh and not _readable(push.attributes):  # nobody could deliver it, ever
             self.drop(identity, fresh, b"malformed", now)
@@ -114,6 +116,14 @@ class Delivery:
         else:
             node = self._connector.node
             link.send(relay.Ack(identity, push.clients, node, push.moved).encode())
+
+    def _stay_if_later(self, session: Session, number: int) -> None:
+        """What moves here answers a claim of ours. After a restart we may have given in to an older one, as we had forgotten ours.
+
+        Each would take the other's acknowledgement of what both have for the word that it has it now, and nobody would.
+        """
+        if session.move is not None and number > session.move.number:
+            self._connector.moves.stay(session)
 
     def left(self, link: Link) -> None:
         """A dispatcher is gone."""

@@ -79,7 +79,7 @@ class Moves:
             self._returning.note(session.move, now)
         elif session.client not in session.store.came:  # it has not stayed here
             session.store.fetched.discard(session.client)
-        self._stay(session)
+        self.stay(session)
         links = self._dispatchers()
         if not links:
             session.store.came.pop(session.client, None)
@@ -288,7 +288,7 @@ class Moves:
             return
         move = session.move
         if move is None or move.to != claim.connector:
-            self._stay(session)
+            self.stay(session)
             session.release()
             before, move = move, Move(session, claim.connector, claim.rank[0], now)
             move.ending = before.ending if before is not None else move.ending
@@ -382,7 +382,7 @@ class Moves:
             if move.to == nak.connector or not nak.connector:
                 if nak.reason.startswith(GONE):
                     move.link = None
-                    self._stay(move.session)
+                    self.stay(move.session)
                 elif move.link is not None:
                     self._put_off(move, now)
 
@@ -466,7 +466,7 @@ class Moves:
             ended = relay.Unsubscribe(move.ending, move.session.client, self._connector.node)
             link.send(ended.encode())
 
-    def _stay(self, session: Session) -> None:
+    def stay(self, session: Session) -> None:
         """It goes nowhere, or no longer there."""
         move = self._moving.pop(session.client, None)
         self._put_by.pop(session.client, None)
@@ -479,7 +479,7 @@ class Moves:
         """The session is over."""
         session.store.forget(session.client)
         self._returning.forget(session.client)
-        self._stay(session)
+        self.stay(session)
         self._unclaim(session)
 
     def beat(self, now: float) -> None:
