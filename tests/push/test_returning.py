@@ -7,7 +7,7 @@ import pytest
 from homing.push.sessions import Limits
 from homing.testing import RecordingLink
 from homing.wire import relay
-from tests.push.desk import NODE, Desk, client_id
+from tests.push.desk import NODE, Desk, client_id, message_id
 from tests.push.test_moves import (
     DURABLE,
     OTHER,
@@ -142,3 +142,25 @@ def test_a_session_that_is_over_is_asked_about_no_more() -> None:
     desk.connector.end(desk.connector.durable[client_id(1)], "expired", desk.now)
     desk.sent()
     assert a_sync_asks_nothing(desk)
+
+
+def test_a_connector_that_was_away_when_the_client_went_and_came_back_asks_too() -> None:
+    """Simulated with seed 30328: what it was owed itself came behind what the other one handed over."""
+    desk, _ = owing(0)
+    desk = Desk(recovered=list(desk.port.events))
+    link = desk.visit()
+    desk.say(link, b"auth", desk.credentials(1, **DURABLE))
+    [claim] = [one.message_id for one in desk.sent() if isinstance(one, relay.Claim)]
+    for name in (b"default", b"default", b"other"):
+        theirs = relay.Subscribe(message_id(800), client_id(1), NODE, name, b'{"n":{"use":2}}')
+        desk.connector.receive(desk.dispatcher, theirs.encode(), desk.now)
+    [asked] = questions(desk.sent())
+    moved = relay.Push(message_id(5), b"", client_id(1), b'{"n":5}', moved=7)
+    desk.connector.receive(desk.dispatcher, moved.encode(), desk.now)
+    desk.settle()
+    answer(desk, claim)
+    desk.push(4, 1)
+    answer(desk, asked.message_id)
+    assert desk.ids(link) == []
+    desk.settle()
+    assert desk.ids(link) == [4, 5]

@@ -74,8 +74,8 @@ class Connector(PacketRole):
         self.sessions = dict(self.durable)
         self.delivery = Delivery(self, recent, together)
         self.doorway = Doorway(self, keys)
-        self.moves = Moves(self)
         self.new_id = ids
+        self.moves = Moves(self)
         self._unsynced: deque[tuple[int, Storing | Change | relay.HandedOver]] = deque()
         self._unsafe: dict[bytes, bytes] = {}  # changes among them -> whose
 

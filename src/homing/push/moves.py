@@ -58,7 +58,7 @@ class Moves:
         self._moving: dict[bytes, Move] = {}  # client -> where to
         self._put_by: dict[bytes, Move] = {}  # of these, those that have no way
         self._due = math.inf  # when the first of them is tried again
-        self._returning = Returning(connector.node)
+        self._returning = Returning(connector.node, connector.new_id)
         self._told: dict[bytes, Move] = {}  # what tells of a subscription -> whose it is
         self._sent: dict[bytes, set[bytes]] = {}  # a publication under way -> for which clients
 
@@ -76,7 +76,7 @@ class Moves:
         """A client was let in: nothing new is sent before its session is all here."""
         if session.move is not None:
             session.store.fetched.add(session.client)
-            self._returning.note(session.move, now)
+            self._returning.back(session.move, now)
         elif session.client not in session.store.came:  # it has not stayed here
             session.store.fetched.discard(session.client)
         self.stay(session)
@@ -88,11 +88,7 @@ class Moves:
         awaiting = Awaiting(session, links, now, None if links else self._alone)
         self._claims[claim.message_id] = awaiting
         self._claimed[session.client] = claim.message_id
-        since = self._returning.since(session.client)
-        if since is not None:
-            awaiting.miss(self._connector.node, since, now)
-            session.mixed = True  # what comes may be older than what waits
-            self._returning.ask(self._connector.new_id(), links, session.client)
+        self._returning.wait(awaiting, links, now)
         if awaiting.due > now:  # else all dispatchers have been gone for long
             session.hold()
             self._connector.port.later(awaiting.due, claim.message_id)
@@ -153,6 +149,12 @@ class Moves:
             link.send(relay.Nak(change.message_id, reason, connector.node).encode())
             return
         session.store.fetch(session.client)
+        awaiting = self._claims.get(self._claimed.get(session.client, b""))
+        unended = (
+            name in session.subscriptions
+        )  # we may not have been there to end it when the client went
+        if awaiting is not None and unended and self._returning.note(session.client, now):
+            self._returning.wait(awaiting, self._dispatchers(), now)
         fields = session.subscriptions.get(name, change.fields)
         try:
             ours = connector.subscribe(session, name, parse_fields(fields), now)
@@ -459,7 +461,7 @@ class Moves:
 
     def end_again(self, link: Link) -> None:
         """A matcher may be back: it is told which sessions have ended here, and sends before its answer what it owes them."""
-        self._returning.ask(self._connector.new_id(), [link])
+        self._returning.ask([link])
         for move in [move for move in self._moving.values() if move.owing is not None]:
             move.told.add(move.ending)
             self._told[move.ending] = move

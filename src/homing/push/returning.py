@@ -1,15 +1,16 @@
 """Sessions that are back at a connector where matchers may owe them something from before they went. Pure.
 
 Their subscriptions had ended there, and not all matchers had said so: what one that is away had found before comes when
-it is back. All are asked once more, with the end of nothing: a matcher answers that behind all that it owes
+it is back. Or they have not ended, as the connector was away. All are asked once more, with the end of nothing: a matcher answers that behind all that it owes
 the connector, as it does with every end, and who is away is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from homing.ports import Link
+from homing.push.awaiting import Awaiting
 from homing.push.move import Move
 from homing.wire import relay
 
@@ -17,30 +18,42 @@ from homing.wire import relay
 class Returning:
     """Clients that are back, since when they may be owed something, and who is asked."""
 
-    def __init__(self, node: bytes) -> None:
+    def __init__(self, node: bytes, new_id: Callable[[], bytes]) -> None:
         self._node = node
+        self._new_id = new_id
         self._since: dict[bytes, float] = {}  # client -> since when the last matcher is away
         self._asked: dict[bytes, dict[bytes, float]] = {}  # a question -> these, as they were then
 
-    def note(self, move: Move, now: float) -> None:
+    def back(self, move: Move, now: float) -> None:
         """A client is back that was going elsewhere."""
         if move.ending:
-            self._since[move.session.client] = now if move.owing is None else move.owing
+            self.note(move.session.client, now if move.owing is None else move.owing)
 
-    def since(self, client: bytes) -> float | None:
-        """Since when it may be owed something; None: it is not."""
-        return self._since.get(client)
+    def note(self, client: bytes, since: float) -> bool:
+        """It may be owed something; whether that is news."""
+        known = client in self._since
+        self._since.setdefault(client, since)
+        return not known
+
+    def wait(self, awaiting: Awaiting, links: Iterable[Link], now: float) -> None:
+        """What one that may be owed something is sent is awaited; it may be older than what waits."""
+        client = awaiting.session.client
+        if client in self._since:
+            awaiting.miss(self._node, self._since[client], now)
+            awaiting.session.mixed = True
+            self.ask(links, client)
 
     def forget(self, client: bytes) -> bool:
         """It has gone again, or for good; whether it may be owed something."""
         return self._since.pop(client, None) is not None
 
-    def ask(self, identity: bytes, links: Iterable[Link], client: bytes = b"") -> None:
+    def ask(self, links: Iterable[Link], client: bytes = b"") -> None:
         """Ask for one client, or for all of them: what was asked before counts no more then."""
         if not client:
             self._asked.clear()
         about = {c: since for c, since in self._since.items() if client in (b"", c)}
         if about:
+            identity = self._new_id()
             self._asked[identity] = about
             nothing = relay.Unsubscribe(identity, identity, self._node).encode()
             for link in links:
