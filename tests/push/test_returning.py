@@ -101,6 +101,21 @@ def test_it_waits_for_as_long_as_it_says_from_when_the_matcher_went() -> None:
     assert desk.ids(link) == [5]
 
 
+@pytest.mark.parametrize("away_for", [3.0, PATIENCE + 1.0])
+def test_a_matcher_that_has_long_been_away_is_waited_for_no_longer_than_others(
+    away_for: float,
+) -> None:
+    """Nobody had told when it went."""
+    desk, _ = owing(0)
+    link, asked, claim = back(desk, None)
+    desk.push(5, 1)
+    desk.settle()
+    answer(desk, claim)
+    answer(desk, asked.message_id, away_for)
+    desk.wake(desk.now + PATIENCE - min(away_for, PATIENCE) + 0.1)
+    assert desk.ids(link) == [5]
+
+
 def test_a_client_that_everybody_has_let_go_waits_for_nobody() -> None:
     desk, _ = owing(0)
     claim_by_other(desk, 1)

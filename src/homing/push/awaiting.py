@@ -75,6 +75,9 @@ class Awaiting:
         self.answered = True
         for connector, milliseconds in absent:
             self.miss(connector, now - milliseconds / 1000, now)
+        self._until_all()
+
+    def _until_all(self) -> None:
         if self.waits:
             self.due = max(self.least, *self.away.values())
 
@@ -83,6 +86,14 @@ class Awaiting:
         until = since + self.session.patience
         if until > now and connector not in self.here:
             self.away[connector] = max(until, self.away.get(connector, 0.0))
+
+    def learn(self, connector: bytes, since: float, now: float) -> bool:
+        """Since when it is away, which was a guess; whether it is waited for still."""
+        until = since + self.session.patience
+        if until > now:
+            self.away[connector] = until
+            self._until_all()
+        return until > now
 
     def lost(self, link: Link, now: float) -> None:
         """One who was asked will not answer; if nobody does the next who comes is asked."""

@@ -198,8 +198,8 @@ class Moves:
         node = self._connector.node
         for client in self._returning.answered(question, not since):
             awaiting = self._claims.get(identity := self._claimed.get(client, b""))
-            if awaiting is not None and since:
-                awaiting.miss(node, max(since), now)
+            if awaiting is not None and since and awaiting.learn(node, max(since), now):
+                self._look(awaiting, now)
             elif awaiting is not None:
                 told = relay.HandedOver(identity, client, node, node)
                 self._connector.after_all(told, now)
