@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -251,3 +252,21 @@ def test_any_bytes_instead_of_a_handshake_do_too(chunks: list[bytes]) -> None:
             codec.receive(b"GET " + chunk)
     except HomingError:
         pass
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+@pytest.mark.parametrize(
+    ("opcode", "answer"), [(Opcode.PING, b"\x8a\x02\x03\xe8"), (Opcode.CLOSE, b"\x88\x02\x03\xe8")]
+)
+def test_what_stands_behind_the_request_is_answered_after_it(
+    opcode: Opcode, answer: bytes, step: int
+) -> None:
+    page = Page()
+    early = Frame(opcode, b"\x03\xe8").serialize(mask=True)
+    data = b"".join([*page.client.data_to_send(), early])
+    with suppress(RemoteProtocolError):  # it closes
+        for at in range(0, len(data), step):
+            page.codec.receive(data[at : at + step])
+    answered = page.codec.take()
+    assert answered.startswith(b"HTTP/1.1 101 ")
+    assert answered.endswith(b"\r\n\r\n" + answer)

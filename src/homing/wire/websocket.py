@@ -193,19 +193,29 @@ class Browser:
     def receive(self, data: bytes) -> list[bytes]:
         """The commands that these bytes complete. Raises what ends the connection."""
         protocol = self._protocol
-        protocol.receive_data(data)
+        protocol.receive_data(data if self.open else self._greeted(data))
         # First: what stands behind a broken frame is not asked for, and the protocol has said its last words.
         if protocol.parser_exc is not None:
             raise RemoteProtocolError(f"not a WebSocket: {protocol.parser_exc}")
         commands: list[bytes] = []
         for event in protocol.events_received():
-            if not self.open:
-                self._accept(event)  # type: ignore[arg-type]  # the first event is the request
-            else:
-                self._frame(event, commands)  # type: ignore[arg-type]  # and then frames
-        if protocol.handshake_exc is not None:  # no request at all: there is no event to tell of it
-            raise HandshakeRefused(f"no WebSocket: {protocol.handshake_exc}")
+            self._frame(event, commands)  # type: ignore[arg-type]  # the request was the only other
         return commands
+
+    def _greeted(self, data: bytes) -> bytes:
+        """Take the request, line by line; what stands behind it is answered after it."""
+        protocol, at = self._protocol, 0
+        while not self.open and at < len(data):
+            end = data.find(b"\n", at) + 1 or len(data)
+            protocol.receive_data(data[at:end])
+            at = end
+            for request in protocol.events_received():
+                self._accept(request)  # type: ignore[arg-type]
+            if (
+                protocol.handshake_exc is not None
+            ):  # no request at all: there is no event to tell of it
+                raise HandshakeRefused(f"no WebSocket: {protocol.handshake_exc}")
+        return data[at:]
 
     def _accept(self, request: Request) -> None:
         protocol = self._protocol
