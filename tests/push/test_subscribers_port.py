@@ -163,7 +163,9 @@ def test_subscribers_come_over_tls_and_only_so(tmp_path: Path) -> None:
 
 
 def test_a_renewed_certificate_is_shown_after_sighup(tmp_path: Path) -> None:
+    """And one whose key is another's is told: it was put in force, and nobody came in any more."""
     key, cert = certificate(tmp_path)
+    (tmp_path / "other").mkdir()
     settings = {
         "push.subscribers": "127.0.0.1:0",
         "push.connector": "127.0.0.1:0",
@@ -174,13 +176,20 @@ def test_a_renewed_certificate_is_shown_after_sighup(tmp_path: Path) -> None:
     connector = subprocess.Popen(
         [sys.executable, "-m", "homing.cli", "connector", "--data", str(tmp_path), *words],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
         assert connector.stdout is not None
+        assert connector.stderr is not None
         ends = dict(word.partition("=")[::2] for word in connector.stdout.readline().split())
         where = ("127.0.0.1", int(ends["subscribers"].rpartition(":")[2]))
-        assert ssl.get_server_certificate(where).split() == cert.read_text().split()
+        first = cert.read_text().split()
+        assert ssl.get_server_certificate(where).split() == first
+        shutil.copy(certificate(tmp_path / "other")[1], cert)
+        connector.send_signal(signal.SIGHUP)
+        assert "security.tls_cert cannot be read" in connector.stderr.readline()
+        assert ssl.get_server_certificate(where).split() == first
         certificate(tmp_path)
         connector.send_signal(signal.SIGHUP)
         end = time.monotonic() + 20
