@@ -111,6 +111,28 @@ def test_a_durable_session_goes_on_from_tcp_to_a_websocket() -> None:
             assert ask(page, type="hb")["text"] == "h"
 
 
+def test_what_a_page_says_before_it_closes_is_heard() -> None:
+    """An acknowledgement that came in one chunk with the close was lost, and its publication sent again."""
+    client = os.urandom(12).hex()
+    with running() as (here, port), sync.Publisher(here.publishers) as publisher:
+        words = auth(here, client, ack=True, resume=True)
+        with connect(f"ws://127.0.0.1:{port}/ws") as page:
+            assert ask(page, **words)["ok"]
+            assert ask(page, type="sub", fields={"n": {"use": 2}})["ok"]
+            assert publisher.publish({"n": 1}, "once") == 1
+            page.protocol.send_text(json.dumps({"type": "ack", "id": hear(page)["id"]}).encode())
+            page.protocol.send_close(1000)
+            page.socket.sendall(b"".join(page.protocol.data_to_send()))
+            with pytest.raises(ConnectionClosed) as closed:
+                page.recv(timeout=10)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1000
+        with connect(f"ws://127.0.0.1:{port}/ws") as page:
+            assert ask(page, **words)["ok"]
+            assert publisher.publish({"n": 2}, "twice") == 1
+            assert hear(page)["payload"] == "twice"
+
+
 def test_other_paths_and_other_pages_are_turned_away() -> None:
     with running("push.origins=https://good.example") as (_, port):
         with pytest.raises(InvalidStatus, match="404"):

@@ -170,7 +170,7 @@ class SubscriberCodec:
 class Browser:
     """The server's side of one WebSocket, without sockets."""
 
-    __slots__ = ("_fragments", "_held", "_limit", "_protocol", "open")
+    __slots__ = ("_fragments", "_held", "_limit", "_protocol", "gone", "open")
 
     def __init__(self, limit: int, origins: Sequence[str]) -> None:
         # Only a connector with browsers needs the library.
@@ -185,6 +185,7 @@ class Browser:
         self._fragments: list[bytes] = []
         self._held = 0
         self.open = False
+        self.gone = False  # it closed the WebSocket: nothing is heard or told behind that
 
     def take(self) -> bytes:
         """What the protocol itself wants to say: the handshake, pongs, a close."""
@@ -200,6 +201,7 @@ class Browser:
         commands: list[bytes] = []
         for event in protocol.events_received():
             self._frame(event, commands)  # type: ignore[arg-type]  # the request was the only other
+        self.gone = protocol.close_rcvd is not None
         return commands
 
     def _greeted(self, data: bytes) -> bytes:
@@ -229,14 +231,13 @@ class Browser:
         self.open = True
 
     def _frame(self, frame: Frame, commands: list[bytes]) -> None:
-        if frame.opcode == 8:
-            raise RemoteProtocolError("the browser closed the WebSocket")
-        if frame.opcode > 8:  # pings are answered by the protocol
+        if frame.opcode >= 8:  # answered by the protocol
             return
         self._held += len(frame.data)
         if self._held > self._limit:
             raise RemoteProtocolError(f"a message of more than {self._limit} bytes")
-        self._fragments.append(bytes(frame.data))
+        if frame.data:  # of empty ones there may be any number
+            self._fragments.append(bytes(frame.data))
         if not frame.fin:
             return
         json = b"".join(self._fragments)
@@ -244,5 +245,7 @@ class Browser:
         try:
             commands.append(to_command(json))
         except ValueError as error:
+            if self._protocol.close_rcvd is not None:  # it stands behind, and was answered
+                return
             refusal = _encode(_Status(False, f"command error: {error}"))
             self._protocol.send_text(refusal)
