@@ -16,7 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from homing.errors import Malformed
+from homing.endpoint import parse_endpoint
+from homing.errors import ConfigError, Malformed
 from homing.ids import parse_node_id
 
 TAGS_MAX = 512
@@ -58,6 +59,10 @@ def from_tags(name: str, tags: Mapping[str, str]) -> Member | None:
         plug, equals, endpoint = item.partition("=")
         if not equals:
             raise Malformed(f"{name}: address tag {item!r} is not PLUG=HOST:PORT")
+        try:
+            parse_endpoint(endpoint)
+        except ConfigError as error:
+            raise Malformed(f"{name}: address tag {item!r}: {error}") from error
         endpoints[plug] = endpoint
     epoch = tags.get("epoch", "0")
     if not epoch.isdecimal():
