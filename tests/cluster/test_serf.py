@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from homing.cluster.members import Change, Member
@@ -211,3 +212,32 @@ def test_a_member_whose_address_makes_no_sense_is_left_out() -> None:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(main())
+
+
+def test_two_nodes_of_one_id_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """They take each other's place, at every node: nothing said so."""
+
+    async def main() -> None:
+        with agents("n1", "n2", "n3") as (one, two, three):
+            first = SerfMembership(one.rpc, member(1), lambda change: None)
+            twins = [
+                SerfMembership(two.rpc, member(2), lambda change: None).run([one.bind]),
+                SerfMembership(
+                    three.rpc, msgspec.structs.replace(member(2), epoch=2), lambda change: None
+                ).run([one.bind]),
+            ]
+            tasks = [asyncio.create_task(each) for each in (first.run(), *twins)]
+            try:
+                await until(lambda: {m.name for m in first.view.members()} == {"n1", "n3"})
+                await until(lambda: "n2 and n3 have one id" in _of_twins(caplog))
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def _of_twins(caplog: pytest.LogCaptureFixture) -> str:
+    """What was said of them, in one order."""
+    return caplog.text.replace("n3 and n2", "n2 and n3")

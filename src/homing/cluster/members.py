@@ -93,6 +93,11 @@ class View:
         found = (m for m in self._alive.values() if role is None or role in m.roles)
         return sorted(found, key=lambda member: member.id)
 
+    def twin(self, member: Member) -> Member | None:
+        """Another that is alive under this one's id."""
+        known = self._alive.get(member.id)
+        return None if known is None or known.name == member.name else known
+
     def up(self, member: Member) -> list[Change]:
         """A member was seen alive; news of an earlier life is ignored."""
         known = self._alive.get(member.id)
