@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +115,22 @@ def test_a_checkpoint_waits_for_its_journal(tmp_path: Path) -> None:
     asyncio.run(main())
     number, events = read_checkpoint(tmp_path / "checkpoint")
     assert (number, len(events)) == (2, 6000)
+
+
+def test_a_checkpoint_that_finds_no_room_leaves_none_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / CHECKPOINT
+    write_checkpoint(path, 7, [block(EVENTS)])
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_checkpoint(path, 8, [block(EVENTS)])
+    assert list(tmp_path.iterdir()) == [path]
+    assert read_checkpoint(path) == (7, EVENTS)
 
 
 def test_retention_takes_only_what_a_checkpoint_includes(

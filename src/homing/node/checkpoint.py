@@ -92,10 +92,14 @@ def _end(number: int) -> bytes:
 def write_checkpoint(path: Path, number: int, blocks: list[bytes]) -> None:
     """Put a whole checkpoint in the place of the old one."""
     beside = path.with_suffix(".new")
-    with beside.open("wb") as file:
-        file.write(image(number, blocks))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with beside.open("wb") as file:
+            file.write(image(number, blocks))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        beside.unlink(missing_ok=True)  # half of it would take the room that the journal waits for
+        raise
     beside.rename(path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
