@@ -244,6 +244,9 @@ def test_a_file_that_is_called_so_is_not_the_standard_input(here: Fabric, tmp_pa
     lines = b'{"attrs": {"piped": 1}}\n' * 3
     ended = subprocess.run(argv, cwd=tmp_path, input=lines, capture_output=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (0, b"3 published, 0 matches\n")
+    argv[argv.index("-")] = "./-"  # and so it is
+    ended = subprocess.run(argv, cwd=tmp_path, input=lines, capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, b"1 published, 0 matches\n")
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ def test_tags_round_trip() -> None:
         {"role": "matcher", "id": "zz"},
         {"role": "matcher", "id": "01" * 8, "epoch": "-1"},
         {"role": "matcher", "id": "01" * 8, "address": "nonsense"},
+        {"role": "matcher", "id": "01" * 8, "address": "status=127.0.0.1:"},
+        {"role": "matcher", "id": "01" * 8, "address": "status=nonsense"},
     ],
 )
 def test_tags_that_make_no_sense(tags: dict[str, str]) -> None:

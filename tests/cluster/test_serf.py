@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from homing.cluster.members import Change, Member
 from homing.cluster.serf import SerfAgent, SerfMembership
+from homing.endpoint import parse_endpoint
 from homing.errors import HandshakeRefused, Unavailable
 
 pytestmark = pytest.mark.skipif(
@@ -34,14 +36,15 @@ class Agent:
     def __init__(self, name: str, *extra: str) -> None:
         self.bind = f"127.0.0.1:{free_port()}"
         self.rpc = f"127.0.0.1:{free_port()}"
-        self.process = subprocess.Popen(
-            [
-                *("serf", "agent", f"-node={name}", f"-bind={self.bind}"),
-                *(f"-rpc-addr={self.rpc}", "-profile=local", "-log-level=err", *extra),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self._words = [
+            *("serf", "agent", f"-node={name}", f"-bind={self.bind}"),
+            *(f"-rpc-addr={self.rpc}", "-profile=local", "-log-level=err", *extra),
+        ]
+        self.start()
+
+    def start(self) -> None:
+        quiet = subprocess.DEVNULL
+        self.process = subprocess.Popen(self._words, stdout=quiet, stderr=quiet)
 
     def end(self, how: signal.Signals) -> None:
         self.process.send_signal(how)
@@ -150,3 +153,91 @@ def test_a_wrong_key_is_refused_and_the_right_one_served(tmp_path: Path) -> None
 def test_no_agent_gives_a_clear_error() -> None:
     with pytest.raises(Unavailable, match=r"no Serf agent at 127\.0\.0\.1"):
         asyncio.run(SerfAgent("127.0.0.1", free_port()).open())
+
+
+def test_a_key_that_is_refused_is_tried_again(tmp_path: Path) -> None:
+    """Membership ended there for good, with one line in the log: nobody who came later was known."""
+    config = tmp_path / "serf.json"
+
+    async def main() -> None:
+        config.write_text('{"rpc_auth": "other"}')
+        agent = Agent("n1", f"-config-file={config}")
+        try:
+            await _open_when_up(SerfAgent(*_split(agent.rpc), "other"))
+            followed = SerfMembership(agent.rpc, member(1), lambda change: None, "secret")
+            running = asyncio.create_task(followed.run())
+            try:
+                await asyncio.sleep(0.5)
+                assert not running.done()
+                agent.end(signal.SIGKILL)
+                config.write_text('{"rpc_auth": "secret"}')
+                agent.start()
+                async with asyncio.timeout(20):
+                    await followed.synced.wait()
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+        finally:
+            agent.end(signal.SIGKILL)
+
+    asyncio.run(main())
+
+
+def test_a_member_whose_address_makes_no_sense_is_left_out() -> None:
+    """One such, wherever it was, and no node followed its agent any more."""
+
+    async def main() -> None:
+        with agents("n1", "n2", "n3") as (one, two, three):
+            told: list[Change] = []
+
+            def dial(change: Change) -> None:
+                for endpoint in change.member.endpoints.values():
+                    parse_endpoint(endpoint)  # as a node does
+                told.append(change)
+
+            first = SerfMembership(one.rpc, member(1), dial)
+            cut = Member("n2", bytes(8), frozenset({"matcher"}), {"status": "127.0.0.1:"})
+            others = [
+                SerfMembership(agent.rpc, who, lambda change: None).run([one.bind])
+                for agent, who in ((two, cut), (three, member(3)))
+            ]
+            tasks = [asyncio.create_task(each) for each in (first.run(), *others)]
+            try:
+                await until(lambda: len(first.view) == 2)
+                assert {change.member.name for change in told} == {"n1", "n3"}
+                assert not tasks[0].done()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_two_nodes_of_one_id_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """They take each other's place, at every node: nothing said so."""
+
+    async def main() -> None:
+        with agents("n1", "n2", "n3") as (one, two, three):
+            first = SerfMembership(one.rpc, member(1), lambda change: None)
+            twins = [
+                SerfMembership(two.rpc, member(2), lambda change: None).run([one.bind]),
+                SerfMembership(
+                    three.rpc, msgspec.structs.replace(member(2), epoch=2), lambda change: None
+                ).run([one.bind]),
+            ]
+            tasks = [asyncio.create_task(each) for each in (first.run(), *twins)]
+            try:
+                await until(lambda: {m.name for m in first.view.members()} == {"n1", "n3"})
+                await until(lambda: "n2 and n3 have one id" in _of_twins(caplog))
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def _of_twins(caplog: pytest.LogCaptureFixture) -> str:
+    """What was said of them, in one order."""
+    return caplog.text.replace("n3 and n2", "n2 and n3")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,22 @@ def test_a_checkpoint_waits_for_its_journal(tmp_path: Path) -> None:
     assert (number, len(events)) == (2, 6000)
 
 
+def test_a_checkpoint_that_finds_no_room_leaves_none_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / CHECKPOINT
+    write_checkpoint(path, 7, [block(EVENTS)])
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_checkpoint(path, 8, [block(EVENTS)])
+    assert list(tmp_path.iterdir()) == [path]
+    assert read_checkpoint(path) == (7, EVENTS)
+
+
 def test_retention_takes_only_what_a_checkpoint_includes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,5 +176,45 @@ def test_retention_takes_only_what_a_checkpoint_includes(
         assert opened in await life(remembers=True)
         assert opened not in kept()
         assert opened in await life(remembers=False)
+
+    asyncio.run(lives())
+
+
+def test_a_life_that_is_short_makes_a_checkpoint_of_what_those_before_it_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that is started again and again never gets to look; its journal grew past all limits."""
+    monkeypatch.setattr("homing.node.journals.Limits", lambda **_: Limits(1, 60.0, 1, 60.0))
+    monkeypatch.setattr("homing.node.checkpoint.LOOK_SECONDS", 3600.0)
+    config = load(Path("/dev/null"), flags={"node.data": str(tmp_path)}, environment={})
+    path = journal_directory(config, "connector", NODE.hex()) / CHECKPOINT
+
+    class Role(Memory):
+        def checkpoint(self) -> list[Event]:
+            return EVENTS
+
+    async def life(done: Callable[[Journal], bool], *events: Event) -> None:
+        host = Host()
+        host.role = role = Role()
+        reopen_journal(host, config, "connector", NODE)
+        journal = host.journal_writer
+        assert isinstance(journal, Journal)
+        start_checkpoints(host, role, path)
+        for event in events:
+            await until(lambda: journal.durable == journal.number)
+            journal.append(event)
+        await until(lambda: done(journal))
+        monkeypatch.setattr(journal._log, "rotate", lambda: None)  # it is killed
+        host.stop()
+
+    def first() -> str:
+        return min(path.parent.glob("*.hj")).name
+
+    async def lives() -> None:
+        await life(lambda journal: journal.durable == journal.number, *EVENTS, *EVENTS)
+        assert not path.exists()  # there was nothing to make one of
+        oldest = first()
+        await life(lambda _: path.exists())
+        await life(lambda _: first() != oldest)
 
     asyncio.run(lives())

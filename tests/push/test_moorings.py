@@ -7,7 +7,10 @@ import asyncio
 import pytest
 
 from homing.endpoint import Endpoint
+from homing.errors import RequestTimeout
 from homing.push.moorings import MooredLink, Moorings, Whole
+from homing.push.publisher import Publisher
+from homing.push.subscriber import Subscriber
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -34,3 +37,31 @@ def test_a_close_while_a_dial_ends_is_not_lost(
             await moorings.close()
 
     asyncio.run(test())
+
+
+def test_who_hangs_up_without_a_word_is_told_once_by_each(caplog: pytest.LogCaptureFixture) -> None:
+    """As a balancer does with nobody behind it: whoever only waited for pushes read nothing of it, ever."""
+    told = "it hung up without a word"
+
+    async def test() -> int:
+        met = 0
+
+        def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal met
+            met += 1
+            writer.close()
+
+        async with await asyncio.start_server(hang_up, "127.0.0.1") as server:
+            where = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            async with (
+                Publisher(where, timeout=0.5) as publisher,
+                Subscriber("ab" * 12, where, timeout=0.5) as subscriber,
+            ):
+                with pytest.raises(RequestTimeout, match=told):
+                    await publisher.publish({"n": 1})
+                with pytest.raises(RequestTimeout, match=told):
+                    await subscriber.subscribe("n >= 0")
+        return met
+
+    assert asyncio.run(test()) > 2
+    assert caplog.text.count(told) == 2

@@ -111,6 +111,28 @@ def test_a_durable_session_goes_on_from_tcp_to_a_websocket() -> None:
             assert ask(page, type="hb")["text"] == "h"
 
 
+def test_what_a_page_says_before_it_closes_is_heard() -> None:
+    """An acknowledgement that came in one chunk with the close was lost, and its publication sent again."""
+    client = os.urandom(12).hex()
+    with running() as (here, port), sync.Publisher(here.publishers) as publisher:
+        words = auth(here, client, ack=True, resume=True)
+        with connect(f"ws://127.0.0.1:{port}/ws") as page:
+            assert ask(page, **words)["ok"]
+            assert ask(page, type="sub", fields={"n": {"use": 2}})["ok"]
+            assert publisher.publish({"n": 1}, "once") == 1
+            page.protocol.send_text(json.dumps({"type": "ack", "id": hear(page)["id"]}).encode())
+            page.protocol.send_close(1000)
+            page.socket.sendall(b"".join(page.protocol.data_to_send()))
+            with pytest.raises(ConnectionClosed) as closed:
+                page.recv(timeout=10)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1000
+        with connect(f"ws://127.0.0.1:{port}/ws") as page:
+            assert ask(page, **words)["ok"]
+            assert publisher.publish({"n": 2}, "twice") == 1
+            assert hear(page)["payload"] == "twice"
+
+
 def test_other_paths_and_other_pages_are_turned_away() -> None:
     with running("push.origins=https://good.example") as (_, port):
         with pytest.raises(InvalidStatus, match="404"):
@@ -163,7 +185,9 @@ def test_subscribers_come_over_tls_and_only_so(tmp_path: Path) -> None:
 
 
 def test_a_renewed_certificate_is_shown_after_sighup(tmp_path: Path) -> None:
+    """And one whose key is another's is told: it was put in force, and nobody came in any more."""
     key, cert = certificate(tmp_path)
+    (tmp_path / "other").mkdir()
     settings = {
         "push.subscribers": "127.0.0.1:0",
         "push.connector": "127.0.0.1:0",
@@ -174,13 +198,20 @@ def test_a_renewed_certificate_is_shown_after_sighup(tmp_path: Path) -> None:
     connector = subprocess.Popen(
         [sys.executable, "-m", "homing.cli", "connector", "--data", str(tmp_path), *words],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
         assert connector.stdout is not None
+        assert connector.stderr is not None
         ends = dict(word.partition("=")[::2] for word in connector.stdout.readline().split())
         where = ("127.0.0.1", int(ends["subscribers"].rpartition(":")[2]))
-        assert ssl.get_server_certificate(where).split() == cert.read_text().split()
+        first = cert.read_text().split()
+        assert ssl.get_server_certificate(where).split() == first
+        shutil.copy(certificate(tmp_path / "other")[1], cert)
+        connector.send_signal(signal.SIGHUP)
+        assert "security.tls_cert cannot be read" in connector.stderr.readline()
+        assert ssl.get_server_certificate(where).split() == first
         certificate(tmp_path)
         connector.send_signal(signal.SIGHUP)
         end = time.monotonic() + 20

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from homing.errors import HomingError, Malformed, Replaced
+from homing.errors import HomingError, Malformed, QueueFull, Replaced
 from homing.push.links import BEAT
-from homing.push.subscribing import RIVAL_SECONDS, SILENCE_SECONDS, Subscribing
+from homing.push.subscribing import AGAIN_SECONDS, RIVAL_SECONDS, SILENCE_SECONDS, Subscribing
 from homing.push.subscription import parse_fields
 from homing.testing.recording import RecordingLink, RecordingPort
 from homing.wire.pushed import Auth
@@ -100,6 +100,40 @@ def test_what_a_connector_refused_is_not_said_again() -> None:
     [refusal] = talk.settled
     assert isinstance(refusal, Malformed)
     assert [words[:2] for words in talk.open()] == [[b"subn", b"one"]]
+
+
+FULL = b"-command error: queue-full no space left"
+
+
+def test_a_refusal_that_will_pass_is_told_from_one_that_will_not() -> None:
+    talk = Talk()
+    talk.open()
+    talk.role.subscribe(A, "one", talk.settled.append)
+    talk.answer(FULL)
+    [refusal] = talk.settled
+    assert isinstance(refusal, QueueFull)
+    assert (refusal.retryable, str(refusal)) == (True, "no space left")
+
+
+def test_what_a_new_connector_cannot_take_for_now_is_said_again() -> None:
+    """Nobody waits for it there: the subscriber was connected, and got nothing, for as long as the link held."""
+    talk = Talk()
+    talk.open()
+    talk.role.subscribe(A, "one")
+    talk.role.subscribe(A, "two")
+    talk.answer(b"+sub", b"+sub")
+    assert len(talk.open()) == 2
+    talk.answer(FULL, b"+sub")
+    for _ in range(2):
+        for key in talk.port.due(AGAIN_SECONDS):
+            talk.role.wake(key, AGAIN_SECONDS)
+        assert [words[:2] for words in talk.said() if words[0] == b"subn"] == [[b"subn", b"one"]]
+        talk.answer(FULL)
+    talk.role.unsubscribe("one")
+    talk.answer(b"+unsub")
+    for key in talk.port.due(2 * AGAIN_SECONDS):
+        talk.role.wake(key, 2 * AGAIN_SECONDS)
+    assert not [words for words in talk.said() if words[0] == b"subn"]
 
 
 def test_what_held_before_a_refusal_holds_after_a_reconnect() -> None:

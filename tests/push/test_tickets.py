@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -135,6 +136,8 @@ def test_an_authority_that_is_not_there_is_named() -> None:
         (403, b"[" * 9_000, Denied),
         (403, b'{"reason": "\xff"}', Denied),
         (403, b"<html>go away</html>", Denied),
+        (404, b"Not Found", Malformed),
+        (405, b"Method Not Allowed", Malformed),
         (503, b'{"reason": "no connector answers"}', Unavailable),
     ],
 )
@@ -143,6 +146,45 @@ def test_what_is_no_ticket_is_a_typed_error(code: int, answer: bytes, error: typ
     answers.code, answers.body = code, answer
     with authority(answers) as url, pytest.raises(error):
         ask_authority(url, CLIENT)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\x00\xff\n",
+        b"x" * 70_000,
+        b"HTTP/1.",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+        b"HTTP/1.1 403 No\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+    ],
+)
+def test_what_breaks_off_or_is_no_http_is_tried_again(said: bytes) -> None:
+    """It ended the dialling: a subscriber stayed unconnected for good, and `homing subscribe` called it a bug."""
+
+    def serve() -> None:
+        with suppress(OSError):  # until it is shut
+            while True:
+                link, _ = listening.accept()
+                with link:
+                    link.recv(1000)
+                    link.sendall(said)
+
+    async def main() -> None:
+        async with Subscriber(CLIENT, authority=url, timeout=0.3) as source:
+            with pytest.raises(RequestTimeout, match="no authority at http"):
+                await source.subscribe("n >= 0")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with pytest.raises(Unavailable, match="no authority at http"):
+                ask_authority(url, CLIENT)
+            asyncio.run(main())
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_bad_url_and_two_sources_of_tokens_are_refused() -> None:

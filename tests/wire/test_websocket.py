@@ -223,14 +223,29 @@ def test_a_page_that_is_allowed_comes_in() -> None:
 
 def test_closing_is_answered_and_ends_the_connection() -> None:
     page = opened()
+    assert page.codec.browser is not None
+    page.client.send_text(b'{"type": "hb"}')
+    page.client.send_text(b"nonsense")
     page.client.send_close(1000)
-    with pytest.raises(RemoteProtocolError, match="closed"):
-        page.pass_on()
-    assert page.codec.take()[:1] == b"\x88"
+    assert page.pass_on() == [HEARTBEAT]  # what it said before it left
+    assert page.codec.browser.gone
+    assert page.client.close_rcvd is not None
     other = opened()
     other.client.receive_data(Frames().encode(GOODBYE))
     assert other.client.close_rcvd is not None
     assert other.client.close_rcvd.code == 1000
+
+
+def test_of_empty_fragments_nothing_is_kept() -> None:
+    page = opened()
+    assert page.codec.browser is not None
+    page.client.send_text(b'{"type":', fin=False)
+    for _ in range(1000):
+        page.client.send_continuation(b"", fin=False)
+    assert page.pass_on() == []
+    assert len(page.codec.browser._fragments) == 1
+    page.client.send_continuation(b'"hb"}', fin=True)
+    assert page.pass_on() == [HEARTBEAT]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
@@ -251,3 +266,20 @@ def test_any_bytes_instead_of_a_handshake_do_too(chunks: list[bytes]) -> None:
             codec.receive(b"GET " + chunk)
     except HomingError:
         pass
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+@pytest.mark.parametrize(
+    ("opcode", "answer"), [(Opcode.PING, b"\x8a\x02\x03\xe8"), (Opcode.CLOSE, b"\x88\x02\x03\xe8")]
+)
+def test_what_stands_behind_the_request_is_answered_after_it(
+    opcode: Opcode, answer: bytes, step: int
+) -> None:
+    page = Page()
+    early = Frame(opcode, b"\x03\xe8").serialize(mask=True)
+    data = b"".join([*page.client.data_to_send(), early])
+    for at in range(0, len(data), step):
+        page.codec.receive(data[at : at + step])
+    answered = page.codec.take()
+    assert answered.startswith(b"HTTP/1.1 101 ")
+    assert answered.endswith(b"\r\n\r\n" + answer)

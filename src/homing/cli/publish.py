@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncIterable, Iterable, Iterator
-from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -32,7 +31,7 @@ from homing.errors import Malformed, RequestTimeout, SubscriptionError, Unavaila
 
 app = verb("publish", __doc__)
 
-STDIN: Final = Path("-")
+STDIN: Final = "-"
 AHEAD: Final = 1024
 """Lines of a pipe read ahead of those being published: some milliseconds of them."""
 
@@ -44,11 +43,11 @@ async def publish(
     *attributes: Annotated[str, Parameter(help="name=value, once for each")],
     payload: Annotated[str, Parameter(help="text to send along")] = "",
     source: Annotated[
-        Path | None,
+        str | None,
         Parameter(
             name="--from",
             allow_leading_hyphen=True,
-            help='lines of {"attrs": {…}, "payload": "…", "id": "…"}; - reads stdin',
+            help='file of lines {"attrs": {…}, "payload": "…", "id": "…"}; - reads stdin',
         ),
     ] = None,
     to: Annotated[tuple[str, ...], Parameter(help="HOST:PORT of a matcher; several: tried")] = (),
@@ -85,7 +84,7 @@ async def publish(
             raise Unavailable(str(late)) from late
 
 
-async def _publish_file(publisher: Any, source: Path) -> int:
+async def _publish_file(publisher: Any, source: str) -> int:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     total = matched = 0
@@ -108,7 +107,7 @@ async def _publish_file(publisher: Any, source: Path) -> int:
 class _Lines:
     """The publications up to the first bad line: those of a pipe that stand before it are published, and counted."""
 
-    def __init__(self, source: Path) -> None:
+    def __init__(self, source: str) -> None:
         self.bad: Malformed | None = None
         self._source = source
 
@@ -125,9 +124,9 @@ class _Lines:
             self.bad = bad
 
 
-def _is_file(source: Path) -> bool:
-    """Whether it can be read twice; a file that is called - is not meant."""
-    return source != STDIN and source.is_file()
+def _is_file(source: str) -> bool:
+    """Whether it can be read twice; a file that is called - is meant by ./- only."""
+    return source != STDIN and os.path.isfile(source)
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -136,13 +135,13 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     id: str = ""
 
 
-def read_publications(source: Path) -> Iterator[Line]:
+def read_publications(source: str) -> Iterator[Line]:
     """The publications of a file, one a line; a bad line is named."""
     from homing.ids import parse_id
     from homing.push.subscription import check_attributes
 
     # Not Python's own: at its end it would wait for the thread that waits for the next line.
-    with os.fdopen(os.dup(0), "rb") if source == STDIN else source.open("rb") as file:
+    with os.fdopen(os.dup(0), "rb") if source == STDIN else open(source, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

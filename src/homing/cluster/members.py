@@ -16,7 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from homing.errors import Malformed
+from homing.endpoint import parse_endpoint
+from homing.errors import ConfigError, Malformed
 from homing.ids import parse_node_id
 
 TAGS_MAX = 512
@@ -58,6 +59,10 @@ def from_tags(name: str, tags: Mapping[str, str]) -> Member | None:
         plug, equals, endpoint = item.partition("=")
         if not equals:
             raise Malformed(f"{name}: address tag {item!r} is not PLUG=HOST:PORT")
+        try:
+            parse_endpoint(endpoint)
+        except ConfigError as error:
+            raise Malformed(f"{name}: address tag {item!r}: {error}") from error
         endpoints[plug] = endpoint
     epoch = tags.get("epoch", "0")
     if not epoch.isdecimal():
@@ -87,6 +92,11 @@ class View:
         """Those alive, by id, of one role or all."""
         found = (m for m in self._alive.values() if role is None or role in m.roles)
         return sorted(found, key=lambda member: member.id)
+
+    def twin(self, member: Member) -> Member | None:
+        """Another that is alive under this one's id."""
+        known = self._alive.get(member.id)
+        return None if known is None or known.name == member.name else known
 
     def up(self, member: Member) -> list[Change]:
         """A member was seen alive; news of an earlier life is ignored."""

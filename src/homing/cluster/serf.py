@@ -164,9 +164,9 @@ class SerfMembership:
                 pause = RETRY_SECONDS[0]
                 await agent.wait_closed()
                 log.warning("the Serf agent is gone; the last view is kept until it is back")
-            except LinkError as error:
-                if not error.retryable:
-                    raise
+            except (
+                LinkError
+            ) as error:  # a key that is wrong may be the agent's, which is told the right one
                 log.warning("%s", error)
             finally:
                 await agent.close()
@@ -183,6 +183,8 @@ class SerfMembership:
         members = [member for member in map(_member, await _alive(agent)) if member is not None]
         self._named = {member.name: member for member in members}
         self._report(self.view.replace(members))
+        for member in members:
+            self._tell_twin(member)
         self.synced.set()
 
     async def _compare(self, agent: SerfAgent) -> None:
@@ -226,9 +228,19 @@ class SerfMembership:
                 continue
             self._named[member.name] = member
             if event in ("member-join", "member-update"):
+                self._tell_twin(member)
                 self._report(self.view.up(member))
             else:
                 self._report(self.view.down(member, failed=event == "member-failed"))
+
+    def _tell_twin(self, member: Member) -> None:
+        """Two nodes of one id, as when data was copied with it, take each other's place everywhere."""
+        twin = self.view.twin(member)
+        if twin is not None:
+            log.warning(
+                "%s and %s have one id, %s: only the one that started last is reached",
+                *(twin.name, member.name, member.id.hex()),
+            )
 
     def _report(self, changes: list[Change]) -> None:
         for change in changes:

@@ -137,7 +137,6 @@ class Log:
         self.recovered = recover(disk)
         self.number = self.recovered.number
         self.hold: int | None = None  # retention spares this number and all after it
-        self.crowded = False  # half of what retention leaves is held
         self.sealed: list[str] = []  # segments finished since the caller last looked
         self._node = node
         self.name = name
@@ -194,6 +193,7 @@ class Log:
 
     def _begin(self) -> None:
         """Open a new segment. One of the same name can only be an empty one, left by a crash."""
+        self.retain()  # runs that are killed before their first segment is full would never get to it
         name = segment_name(self.number + 1)
         now = self._wall()
         self._salt = self._make_salt()
@@ -255,15 +255,16 @@ class Log:
                 break
             total -= self._sizes.pop(name)
             gone.append(name)
-        self.crowded = self._is_held(total, list(self._sizes))
         return gone
 
-    def _is_held(self, total: int, names: Sequence[str]) -> bool:
-        """Whether not even the oldest may go, and half of the way to a limit is behind us."""
+    @property
+    def crowded(self) -> bool:
+        """Whether not even the oldest may go, and half of the way to a limit is behind us; any thread may ask."""
+        names, sizes = list(self._sizes), list(self._sizes.values())
         if self.hold is None or len(names) < 2 or first_of(names[1]) <= self.hold:
             return False
         half = self._wall() - self.limits.retain_age / 2
-        return 2 * total > self.limits.retain_bytes or self._began(names[1:]) < half
+        return 2 * sum(sizes) > self.limits.retain_bytes or self._began(names[1:]) < half
 
     def _remove(self, name: str) -> bool:
         """Housekeeping never stops the journal: what cannot be removed is said and stays."""

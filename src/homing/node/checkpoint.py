@@ -92,10 +92,14 @@ def _end(number: int) -> bytes:
 def write_checkpoint(path: Path, number: int, blocks: list[bytes]) -> None:
     """Put a whole checkpoint in the place of the old one."""
     beside = path.with_suffix(".new")
-    with beside.open("wb") as file:
-        file.write(image(number, blocks))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with beside.open("wb") as file:
+            file.write(image(number, blocks))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        beside.unlink(missing_ok=True)  # half of it would take the room that the journal waits for
+        raise
     beside.rename(path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
@@ -114,16 +118,18 @@ def start_checkpoints(host: Host, role: Rememberer, path: Path) -> None:
 
 
 async def keep_checkpoints(role: Rememberer, journal: Journal, path: Path) -> None:
-    """Write one whenever enough has happened since the last, or it holds too much; until cancelled."""
+    """Write one whenever enough has happened since the last, or it holds too much; until cancelled.
+
+    At once where earlier lives left that: this one may be as short as they were.
+    """
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
         since = journal.number - (journal.held or 1) + 1
-        if since < EVERY_EVENTS and not journal.crowded:
-            continue
-        try:
-            await checkpoint_now(role, journal, path)
-        except OSError as error:
-            _log.warning("no checkpoint could be written: %s", error)
+        if since >= EVERY_EVENTS or journal.crowded:
+            try:
+                await checkpoint_now(role, journal, path)
+            except OSError as error:
+                _log.warning("no checkpoint could be written: %s", error)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def checkpoint_now(role: Rememberer, journal: Journal, path: Path) -> int:

@@ -347,7 +347,11 @@ class StreamLink(Link):
             return
         if self.open and isinstance(error, TooLargeOnWire):
             self._host.overlong(self)
-        self._end(str(error))
+        self._part(str(error))
+
+    def _part(self, reason: str) -> None:
+        """Close after what the codec still has to say."""
+        self._end(reason)
         last_words = self.codec.take()
         if last_words and not self._transport.is_closing():
             self._transport.write(last_words)

@@ -26,7 +26,7 @@ from homing.node.fleet import Fleet, Roster
 from homing.node.host import Host
 from homing.node.journals import CHECKPOINT, journal_directory, reopen_journal, start_journal
 from homing.node.plans import read_plan, start_plan
-from homing.node.plug import Bounds, StreamPlug
+from homing.node.plug import Bounds, Plug, StreamPlug
 from homing.node.subscribers import SubscriberPlug
 from homing.push.connector import Connector
 from homing.push.dispatcher import Dispatcher
@@ -156,21 +156,21 @@ def start_connector(host: Host, config: Config, node: bytes) -> dict[str, str]:
     """The same for a connector."""
     recovered = reopen_journal(host, config, "connector", node)
     _add(host, "dispatchers", NODE_BOUNDS)
-    tls = _tls(host, config)
     bounds = replace(
         SUBSCRIBER_BOUNDS,
         connections=config.node.max_connections,
         handshake=config.push.auth_timeout,
     )
-    host.add(
-        SubscriberPlug(
-            "subscribers",
-            bounds=bounds,
-            tls=tls,
-            max_command=config.push.max_command,
-            origins=config.push.origins,
-        )
+    plug = SubscriberPlug(
+        "subscribers",
+        bounds=bounds,
+        tls=_tls(config),
+        max_command=config.push.max_command,
+        origins=config.push.origins,
     )
+    if plug.tls is not None:
+        host.rereads["security.tls_cert"] = partial(_renew, plug, config)
+    host.add(plug)
     host.role = connector = Connector(
         host,
         node,
@@ -260,12 +260,15 @@ def _limits(config: Config) -> Limits:
     )
 
 
-def _tls(host: Host, config: Config) -> ssl.SSLContext | None:
+def _tls(config: Config) -> ssl.SSLContext | None:
     security = config.security
     if not security.tls_cert:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    load = partial(context.load_cert_chain, security.tls_cert, security.tls_key or None)
-    load()
-    host.rereads["security.tls_cert"] = load  # certificates are renewed; links that are open stay
+    context.load_cert_chain(security.tls_cert, security.tls_key or None)
     return context
+
+
+def _renew(plug: Plug, config: Config) -> None:
+    """Certificates are renewed; links that are open stay. A new context: one whose files do not fit serves nobody."""
+    plug.tls = _tls(config)

@@ -32,6 +32,15 @@ class SubscriberLink(StreamLink):
         self._salvo = salvo
         self._fd = _UNKNOWN  # asked for with the first push: many never get one
 
+    def _decode(self, data: bytes, now: float) -> None:
+        """A browser that leaves may have said something before; of those who just close, links hear by themselves."""
+        super()._decode(data, now)
+        if self._encode is not None and not self.over:
+            assert isinstance(self.codec, SubscriberCodec)
+            assert self.codec.browser is not None
+            if self.codec.browser.gone:
+                self._part("the browser closed the WebSocket")
+
     def send_with_others(self, message: bytes) -> None:
         """Queue one message for the end of this turn, when many links are written to at once."""
         out = self._out

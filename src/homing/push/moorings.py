@@ -23,6 +23,7 @@ CONNECT_TIMEOUT = 5.0
 PAUSES = (0.05, 1.0)
 # Seconds within which a node sends away whom it does not let in; who was let in is soon back elsewhere.
 AT_ONCE = 1.0
+_GUESS = "without a word: is it another port than ours, or does it speak TLS?"
 
 _log = logging.getLogger("homing.moorings")
 
@@ -54,6 +55,8 @@ class MooredLink(Link, asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self.over = moorings.loop.create_future()
+        self.dumb = False  # the peer hung up without a word
+        self._heard = False
 
     def send(self, message: bytes) -> None:
         if not self._out:
@@ -90,6 +93,7 @@ class MooredLink(Link, asyncio.Protocol):
         self._moorings.opened(self)
 
     def data_received(self, data: bytes) -> None:
+        self._heard = True
         now = self._moorings.loop.time()
         try:
             for message in self._stream.receive(data):
@@ -101,6 +105,7 @@ class MooredLink(Link, asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._transport is not None:
             self._transport = None
+            self.dumb = not self._heard
             self._moorings.role.closed(self, self._moorings.loop.time())
         if not self.over.done():
             self.over.set_result(None)
@@ -179,11 +184,13 @@ class Moorings:
                 link.where = where
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     await self._dial(link, where)
-                self._unreached.discard(where)
                 since = self.loop.time()
                 await link.over
                 if self.loop.time() - since >= AT_ONCE:
                     backoff.reset()
+                    self._unreached.discard(where)
+                elif link.dumb:
+                    self._note(where, f"{where}: it hung up {_GUESS}")
             except HomingError as error:
                 self._note(where, str(error))
             except (OSError, TimeoutError) as error:

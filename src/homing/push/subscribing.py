@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from homing.errors import Denied, HomingError, Malformed, Replaced
+from homing.errors import Denied, HomingError, Malformed, Refused, Replaced
 from homing.ports import Link, Port
 from homing.push.calling import Calling
 from homing.push.sessions import DEFAULT
@@ -29,6 +29,9 @@ MAX_SEEN: Final = 65_536
 """Ids remembered to recognise what comes again: more than a session can be owed."""
 RIVAL_SECONDS: Final = 30.0
 """Replaced twice within these, somebody else has our id and reconnects as we do."""
+AGAIN_SECONDS: Final = 5.0
+"""Until a subscription is said again that could not be taken: somebody frees room on a disk."""
+AGAIN: Final = "again"
 
 Credentials = Callable[[], pushed.Auth]
 Arrival = Callable[[pushed.Push | pushed.Gap], None]
@@ -81,6 +84,7 @@ class Subscribing(Calling):
         self._wanted: dict[str, Fields | None] = {}
         self._agreed: dict[str, Fields] = {}  # what was confirmed last
         self._seen: OrderedDict[str, bool] = OrderedDict()  # id -> acknowledged
+        self._again: set[str] = set()  # refused for now
         self._replaced = float("-inf")  # when that was last so
         self._rival: Replaced | None = None  # we have given way, for good
 
@@ -144,8 +148,14 @@ class Subscribing(Calling):
         super().closed(link, now)
 
     def wake(self, key: Hashable, now: float) -> None:
-        if self._rival is None:
+        if self._rival is not None:
+            return
+        if key != AGAIN:
             super().wake(key, now)
+            return
+        again, self._again = self._again, set()
+        for name in again & self._wanted.keys():
+            self._say(Said(name, self._wanted[name], None))
 
     # Inside
 
@@ -159,11 +169,19 @@ class Subscribing(Calling):
         elif answer.text == "replaced":
             self._give_way(now)
         elif self._due:
-            self._answered(self._due.popleft(), answer)
+            self._answered(self._due.popleft(), answer, now)
 
-    def _answered(self, said: Said, answer: Status) -> None:
-        """What was refused is not said again, with every new link: what held before it holds."""
+    def _answered(self, said: Said, answer: Status, now: float) -> None:
+        """What was refused is not said again, with every new link: what held before it holds.
+
+        Unless that will pass, and nobody waits who could ask again: a connector that is new to us has a full disk.
+        """
         name, fields, settled = said
+        refusal = None if answer.ok else _refusal(answer.text)
+        if refusal is not None and refusal.retryable and settled is None:
+            self._again.add(name)
+            self._port.later(now + AGAIN_SECONDS, AGAIN)
+            return
         latest = name in self._wanted and self._wanted[name] is fields
         if not answer.ok and latest and name in self._agreed:
             self._wanted[name] = self._agreed[name]
@@ -174,7 +192,7 @@ class Subscribing(Calling):
         elif answer.ok:
             self._agreed.pop(name, None)
         if settled is not None:
-            settled(None if answer.ok else Malformed(answer.text))
+            settled(refusal)
 
     def _authenticated(self, answer: Status) -> None:
         if not answer.ok:
@@ -237,6 +255,12 @@ def _parts(said: Said) -> list[bytes]:
     for attribute, field in said.fields.items():
         parts += (attribute.encode(), msgspec.json.encode(describe_field(field)))
     return parts
+
+
+def _refusal(text: str) -> HomingError:
+    """What a command was refused with: some may be asked again later, such as that a disk is full."""
+    refusal = Refused.from_reason(text.removeprefix("command error: "))
+    return refusal if refusal.retryable else Malformed(text)
 
 
 def _all_of(waits: list[Settled]) -> Settled | None:

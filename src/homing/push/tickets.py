@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+from http.client import HTTPException
 from typing import Final
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -9,12 +11,16 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from homing.endpoint import why_unreachable
-from homing.errors import Denied, Malformed, Unavailable
+from homing.errors import Denied, HomingError, Malformed, Unavailable
 
 TIMEOUT: Final = 5.0
 """Seconds for the authority's answer, which takes it a millisecond."""
 MAX_TICKET: Final = 64 << 10
 """Bytes read of an answer; a ticket has some two hundred."""
+MAX_REASON: Final = 200
+"""Characters of a page that is shown instead of a reason."""
+
+_NOT_SERVED: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -34,14 +40,12 @@ def ask_authority(url: str, client_id: str, api_key: str = "") -> Ticket:
     body = msgspec.json.encode({"client_id": client_id})
     try:
         request = Request(f"{url.rstrip('/')}/v1/token", body, {"X-Api-Key": api_key})
-        with urlopen(request, timeout=TIMEOUT) as answer:
-            return msgspec.json.decode(answer.read(MAX_TICKET), type=Ticket)
-    except HTTPError as error:
-        with error:
-            refusal = _reason(error.read(MAX_TICKET))
-        if error.code >= 500:
-            raise Unavailable(f"the authority at {url} cannot: {refusal}") from None
-        raise Denied(f"the authority says no: {refusal}") from None
+        code, answer = _fetch(request)
+        if code < HTTPStatus.MULTIPLE_CHOICES:
+            return msgspec.json.decode(answer, type=Ticket)
+    except HTTPException as error:
+        what = f"what answers there speaks no HTTP ({type(error).__name__})"
+        raise Unavailable(f"no authority at {url}: {what}") from None
     except URLError as error:
         why = why_unreachable(error.reason) if isinstance(error.reason, OSError) else error.reason
         raise Unavailable(f"no authority at {url}: {why}") from None
@@ -49,11 +53,31 @@ def ask_authority(url: str, client_id: str, api_key: str = "") -> Ticket:
         if isinstance(error, OSError):
             raise Unavailable(f"no authority at {url}: {why_unreachable(error)}") from None
         raise Malformed(f"{url} is no authority: {error}") from None
+    raise _refusal(url, code, answer)
+
+
+def _fetch(request: Request) -> tuple[int, bytes]:
+    """The status and the body of whatever is answered."""
+    try:
+        with urlopen(request, timeout=TIMEOUT) as answer:
+            return answer.status, answer.read(MAX_TICKET)
+    except HTTPError as error:
+        with error:
+            return error.code, error.read(MAX_TICKET)
+
+
+def _refusal(url: str, code: int, body: bytes) -> HomingError:
+    reason = _reason(body) or f"HTTP {code}"
+    if code in _NOT_SERVED:
+        return Malformed(f"{url} is no authority: HTTP {code}")
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Unavailable(f"the authority at {url} cannot: {reason}")
+    return Denied(f"the authority says no: {reason}")
 
 
 def _reason(body: bytes) -> str:
-    """What a refusal says; one that is not the authority's own is shown as it is."""
+    """What a refusal says; one that is not the authority's own is shown as it is, as far as a person reads."""
     try:
         return str(msgspec.json.decode(body)["reason"])
     except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
-        return body.decode("utf-8", "replace").strip()
+        return " ".join(body.decode("utf-8", "replace").split())[:MAX_REASON]

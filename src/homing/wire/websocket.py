@@ -170,7 +170,7 @@ class SubscriberCodec:
 class Browser:
     """The server's side of one WebSocket, without sockets."""
 
-    __slots__ = ("_fragments", "_held", "_limit", "_protocol", "open")
+    __slots__ = ("_fragments", "_held", "_limit", "_protocol", "gone", "open")
 
     def __init__(self, limit: int, origins: Sequence[str]) -> None:
         # Only a connector with browsers needs the library.
@@ -185,6 +185,7 @@ class Browser:
         self._fragments: list[bytes] = []
         self._held = 0
         self.open = False
+        self.gone = False  # it closed the WebSocket: nothing is heard or told behind that
 
     def take(self) -> bytes:
         """What the protocol itself wants to say: the handshake, pongs, a close."""
@@ -193,19 +194,30 @@ class Browser:
     def receive(self, data: bytes) -> list[bytes]:
         """The commands that these bytes complete. Raises what ends the connection."""
         protocol = self._protocol
-        protocol.receive_data(data)
+        protocol.receive_data(data if self.open else self._greeted(data))
         # First: what stands behind a broken frame is not asked for, and the protocol has said its last words.
         if protocol.parser_exc is not None:
             raise RemoteProtocolError(f"not a WebSocket: {protocol.parser_exc}")
         commands: list[bytes] = []
         for event in protocol.events_received():
-            if not self.open:
-                self._accept(event)  # type: ignore[arg-type]  # the first event is the request
-            else:
-                self._frame(event, commands)  # type: ignore[arg-type]  # and then frames
-        if protocol.handshake_exc is not None:  # no request at all: there is no event to tell of it
-            raise HandshakeRefused(f"no WebSocket: {protocol.handshake_exc}")
+            self._frame(event, commands)  # type: ignore[arg-type]  # the request was the only other
+        self.gone = protocol.close_rcvd is not None
         return commands
+
+    def _greeted(self, data: bytes) -> bytes:
+        """Take the request, line by line; what stands behind it is answered after it."""
+        protocol, at = self._protocol, 0
+        while not self.open and at < len(data):
+            end = data.find(b"\n", at) + 1 or len(data)
+            protocol.receive_data(data[at:end])
+            at = end
+            for request in protocol.events_received():
+                self._accept(request)  # type: ignore[arg-type]
+            if (
+                protocol.handshake_exc is not None
+            ):  # no request at all: there is no event to tell of it
+                raise HandshakeRefused(f"no WebSocket: {protocol.handshake_exc}")
+        return data[at:]
 
     def _accept(self, request: Request) -> None:
         protocol = self._protocol
@@ -219,14 +231,13 @@ class Browser:
         self.open = True
 
     def _frame(self, frame: Frame, commands: list[bytes]) -> None:
-        if frame.opcode == 8:
-            raise RemoteProtocolError("the browser closed the WebSocket")
-        if frame.opcode > 8:  # pings are answered by the protocol
+        if frame.opcode >= 8:  # answered by the protocol
             return
         self._held += len(frame.data)
         if self._held > self._limit:
             raise RemoteProtocolError(f"a message of more than {self._limit} bytes")
-        self._fragments.append(bytes(frame.data))
+        if frame.data:  # of empty ones there may be any number
+            self._fragments.append(bytes(frame.data))
         if not frame.fin:
             return
         json = b"".join(self._fragments)
@@ -234,5 +245,7 @@ class Browser:
         try:
             commands.append(to_command(json))
         except ValueError as error:
+            if self._protocol.close_rcvd is not None:  # it stands behind, and was answered
+                return
             refusal = _encode(_Status(False, f"command error: {error}"))
             self._protocol.send_text(refusal)
