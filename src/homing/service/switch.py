@@ -90,7 +90,7 @@ class Broker:
         self._stopped = False
         self._ids = 0
         self._new_id = new_id or self._count_id
-        self._tick_every = min(max(policy.heartbeat / 25, 0.01), 0.1)
+        self._tick_every = policy.grain
         self.beats = Beats(policy, self.core.roster)
         self._away: dict[tuple[str, bytes], MdpClient] = {}  # by user and routing id
         self._watchers: dict[Link, None] = {}  # peers' statefe
