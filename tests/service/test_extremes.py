@@ -22,3 +22,21 @@ def test_deadlines_are_as_fine_as_ticks_however_slow_heartbeats_are(heartbeat: f
     nak = mdp.read_to_client(client.take()[0])
     assert isinstance(nak, Nak)
     assert nak.reason.startswith(b"timeout")
+
+
+@pytest.mark.parametrize("heartbeat", [0.01, 2.5, 3600.0])
+def test_names_that_nobody_serves_make_room_however_slow_heartbeats_are(heartbeat: float) -> None:
+    policy = BrokerPolicy(
+        heartbeat=heartbeat, max_services=2, default=ServicePolicy(absent_grace=0.1)
+    )
+    stage = Stage(policy)
+    stage.pass_time(0.5)
+    client = stage.client()
+    for name in (b"made", b"up", b"real"):
+        stage.ask(client, name)
+    assert mdp.read_to_client(client.take()[0]) == Nak(b"real", b"queue-full too many services")
+    stage.pass_time(3.0)
+    worker = stage.worker(b"real")
+    assert worker.sent == []
+    stage.ask(client, b"real")
+    assert len(worker.sent) == 1

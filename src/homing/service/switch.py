@@ -46,6 +46,8 @@ from homing.wire.mdp_peers import write
 
 STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
+SWEEP_EVERY = 2.5
+"""Seconds until what nobody needs any more is let go of: seldom enough for ten thousand names, soon enough for clients that make them up."""
 
 
 class Broker:
@@ -426,7 +428,7 @@ class Broker:
             self.record.peer_lost(peer, b"silent", now)
             self.core.lose_held(peer, now)
         if now >= self._sweep_at:
-            self._sweep_at = now + self.policy.heartbeat
+            self._sweep_at = now + SWEEP_EVERY
             self.core.sweep()
             for peer in self.federation.peers.values():
                 peer.forget_ended(now)
