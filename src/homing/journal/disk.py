@@ -95,6 +95,8 @@ class Directory:
 class OpenFile:
     """A real file, opened for appending."""
 
+    _descriptor = -1  # until it is open
+
     def __init__(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o644)
@@ -118,4 +120,5 @@ class OpenFile:
         os.ftruncate(self._descriptor, size)
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)

@@ -198,10 +198,10 @@ class Log:
         now = self._wall()
         self._salt = self._make_salt()
         header = Header(self._node, self.number + 1, int(now * 1e6), self._salt, self.name)
+        self._good = 0
         file = self.disk.open(name)
         self._file, self._file_name, self._opened = file, name, now
         file.truncate(0)
-        self._good = 0
         file.write(write_header(header))
         if self._durable:
             file.sync()
