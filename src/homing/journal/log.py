@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from homing.errors import DiskFull
+from homing.errors import DiskFull, JournalError
 from homing.journal.body import encode, width
 from homing.journal.disk import Disk, File
 from homing.journal.events import Event
@@ -165,9 +165,12 @@ class Log:
             file.write(data)
             if self._durable:
                 file.sync()
-        except (OSError, DiskFull) as error:
+        except (OSError, JournalError) as error:
             self._undo(error)
             raise
+        if not file.there:
+            self._miss()
+            return self.append(events, skew)
         self._good += len(data)
         self._sizes[self._file_name] = self._good
         self.number += width(events)
@@ -208,7 +211,20 @@ class Log:
             self.disk.sync()
         self._good = self._sizes[name] = file.size
 
-    def _undo(self, error: OSError | DiskFull) -> None:
+    def _miss(self) -> None:
+        """The open segment was removed, or another file has its name: what we write there nobody finds."""
+        first, last = first_of(self._file_name), self.number
+        _log.error(
+            "somebody removed or replaced %s: of the journal of %s, events %d to %d are gone",
+            self._file_name,
+            self.name,
+            first,
+            last,
+        )
+        self._sizes.pop(self._file_name, None)
+        self._file = None
+
+    def _undo(self, error: OSError | JournalError) -> None:
         """Take back what a failed write left.
 
         After a failed fsync nobody knows what the disk holds, so only a full one is trusted to
@@ -216,7 +232,7 @@ class Log:
         """
         if self._file is None:
             return
-        full = isinstance(error, DiskFull) or error.errno in _NO_ROOM
+        full = isinstance(error, DiskFull) or getattr(error, "errno", None) in _NO_ROOM
         try:
             self._file.truncate(self._good)
         except OSError:
@@ -242,6 +258,7 @@ class Log:
 
     def retain(self) -> list[str]:
         """Remove the oldest sealed segments while they are too many bytes or too old."""
+        self._forget_removed()
         names = list(self._sizes)
         total = sum(self._sizes.values())
         oldest = self._wall() - self.limits.retain_age
@@ -257,6 +274,12 @@ class Log:
             gone.append(name)
         self.crowded = self._is_held(total, list(self._sizes))
         return gone
+
+    def _forget_removed(self) -> None:
+        """Somebody who needed room may have removed some: what is not there need not go."""
+        with suppress(OSError):
+            there = set(self.disk.names())
+            self._sizes = {name: size for name, size in self._sizes.items() if name in there}
 
     def _is_held(self, total: int, names: Sequence[str]) -> bool:
         """Whether not even the oldest may go, and half of the way to a limit is behind us."""

@@ -340,7 +340,7 @@ class Journal:
         skew = int((self._clock.wall() - self._clock.monotonic()) * 1e6)
         try:
             number = self._log.append(group, skew)
-        except (OSError, DiskFull) as error:
+        except (OSError, JournalError) as error:
             if not self.trouble:
                 _log.error("the journal of %s takes nothing: %s", self._log.name, error)
             self.trouble = f"{error.__class__.__name__}: {error}"
