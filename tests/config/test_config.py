@@ -86,7 +86,7 @@ def test_every_mistake_is_reported_at_once_with_its_place(tmp_path: Path) -> Non
         f"{file}:3: service.liveness: expected int >= 1; it takes: integer, 1 to 100",
         f"{file}:5: unknown section serivce; did you mean service?",
         f'{file}:9: push.token_ttl: expected a duration such as "2500ms", "30s" or "5min", got \'soon\'',
-        f"{file}:11: journal.segment_bytes: expected int, got bool; it takes: size, 64KiB or more",
+        f"{file}:11: journal.segment_bytes: expected int, got bool; it takes: size, 64KiB to 1GiB",
         f"{file}:14: node.log_level: invalid enum value 'loud'; it takes: debug | info | warning | error",
         "HOMING_PUSH_TOKEN_TL: unknown setting HOMING_PUSH_TOKEN_TL; did you mean HOMING_PUSH_TOKEN_TTL?",
         "--set a.b: unknown setting a.b",

@@ -1,7 +1,8 @@
-"""Files that cannot be opened, and files and directories that somebody removes under a journal."""
+"""Files that cannot be opened, or not be read at once, and those that somebody removes under a journal."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from homing.errors import JournalError
 from homing.journal.disk import Directory, OpenFile
 from homing.journal.events import Delivered
-from homing.journal.log import segment_name
+from homing.journal.log import recover, segment_name
 from homing.journal.reader import read
 from homing.journal.segment import BLOCKS_AT
 from tests.journal.conftest import MakeLog
@@ -33,6 +34,20 @@ def test_a_file_that_could_not_be_opened_has_nothing_to_close(
     with pytest.raises(FileNotFoundError):
         OpenFile(tmp_path / "gone" / "file")
     assert not raised
+
+
+def test_a_segment_that_the_kernel_gives_in_parts_is_not_cut(
+    tmp_path: Path, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives 2 GiB at most: what was behind that was taken for torn."""
+    log = make_log(tmp_path)
+    for i in range(1, 100):
+        log.append([event(i)], skew=0)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, size, at: pread(file, min(size, 9000), at))
+    found = recover(log.disk)
+    assert found.torn is None
+    assert found.number == 99
 
 
 def remove_file(path: Path) -> None:

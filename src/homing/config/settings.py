@@ -246,8 +246,9 @@ class Journal(Struct, frozen=True, kw_only=True):
     segment_bytes: Annotated[
         int,
         size(
-            "a segment is sealed at this size: small enough to delete, large enough to scan",
+            "a segment is sealed at this size: small enough to delete, and to be read whole, large enough to scan",
             64 * KIB,
+            GIB,
         ),
     ] = 64 * MIB
     segment_age: Annotated[

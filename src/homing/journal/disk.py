@@ -138,7 +138,13 @@ class OpenFile:
         return os.fstat(self._descriptor).st_size
 
     def read(self, at: int = 0, size: int | None = None) -> bytes:
-        return os.pread(self._descriptor, self.size - at if size is None else size, at)
+        left = self.size - at if size is None else size
+        parts: list[bytes] = []
+        while left > 0 and (part := os.pread(self._descriptor, left, at)):
+            parts.append(part)  # the kernel gives 2 GiB at most
+            at += len(part)
+            left -= len(part)
+        return b"".join(parts)
 
     def write(self, data: bytes) -> None:
         written = os.write(self._descriptor, data)
