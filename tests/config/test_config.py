@@ -276,3 +276,14 @@ def test_every_setting_is_read_by_something() -> None:
         if not re.search(rf"\.{setting.key}\b|\"{setting.key}\"", code)
     }
     assert not idle
+
+
+@pytest.mark.parametrize("section", ["service", "journal", "node"])
+def test_what_is_just_beyond_a_range_or_far_is_told(section: str) -> None:
+    for name, setting in SETTINGS.items():
+        least, most = setting.meta.ge, setting.meta.le
+        if setting.section == section and least is not None and most is not None:
+            step = 1 if setting.bare_type is int else 1e-6
+            for value in (least - step, most * 1.001 + step, "9" * 400, "nan", "-inf"):
+                with pytest.raises(ConfigError, match=re.escape(f"{name}: ")):
+                    load("/dev/null", assignments=[f"{name}={value}"], environment={})
