@@ -40,3 +40,14 @@ def test_names_that_nobody_serves_make_room_however_slow_heartbeats_are(heartbea
     assert worker.sent == []
     stage.ask(client, b"real")
     assert len(worker.sent) == 1
+
+
+@pytest.mark.parametrize(("heartbeat", "interval"), [(2.5, 60.0), (0.01, 0.05), (3600.0, 0.001)])
+def test_state_is_told_with_every_heartbeat_however_long_its_interval(
+    heartbeat: float, interval: float
+) -> None:
+    stage = Stage(BrokerPolicy(heartbeat=heartbeat), state_every=interval)
+    watcher = stage.link("statebe")
+    for _ in range(3):
+        stage.pass_time(2 * heartbeat, heartbeat / 10)
+        assert watcher.take(), "a peer takes us for gone after three heartbeats"

@@ -144,7 +144,12 @@ class Service(Struct, frozen=True, kw_only=True):
         text("services whose requests must never run twice: a lost worker means a NAK"),
     ] = ()
     state_interval: Annotated[
-        float, seconds("capacity is told to peers on change, but no oftener than this", 0.001, 60)
+        float,
+        seconds(
+            "capacity is told to peers on change, but no oftener than this; and with every heartbeat",
+            0.001,
+            60,
+        ),
     ] = 0.05
     look_out: Annotated[
         float,

@@ -86,7 +86,7 @@ class Broker:
         self._port = port
         why = b"too-large an answer over %d bytes, or of too many frames"
         self.too_large_answer = why % policy.max_body
-        self._state_every = state_every
+        self._state_every = min(state_every, policy.heartbeat)
         self.pool = RouterPool(port) if routers else None
         self.asks_routers = routers and self.guards
         self._stopped = False
