@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
+import msgspec
 import pytest
+import zmq
 
 from homing.service.policy import BrokerPolicy, ServicePolicy
-from homing.wire import mdp
-from homing.wire.mdp_messages import Nak
+from homing.wire import mdp, mdp_peers
+from homing.wire.frames import unpack
+from homing.wire.mdp_messages import Nak, State
+from tests.service.foreign import Client
+from tests.service.processes import Reaper
 from tests.service.stage import Stage
 
 
@@ -51,3 +59,25 @@ def test_state_is_told_with_every_heartbeat_however_long_its_interval(
     for _ in range(3):
         stage.pass_time(2 * heartbeat, heartbeat / 10)
         assert watcher.take(), "a peer takes us for gone after three heartbeats"
+
+
+@pytest.mark.slow
+def test_a_state_of_many_services_is_heard_however_short_messages_are(
+    reaper: Reaper, context: zmq.Context[Any]
+) -> None:
+    cloudfe, statebe = context.socket(zmq.ROUTER), context.socket(zmq.PUB)
+    ends = [
+        f"tcp://127.0.0.1:{one.bind_to_random_port('tcp://127.0.0.1')}"
+        for one in (cloudfe, statebe)
+    ]
+    peer = f"peer={'|'.join(ends)}"
+    broker = reaper.broker("here", service__max_message="1KiB", service__peers=peer)
+    state = State(b"peer", 500, {f"{number:0200d}": 1 for number in range(500)})
+    frames = [bytes(frame) for frame in unpack(mdp_peers.write(state))]
+    client = Client(context, broker.ends["localfe"], "02")
+    end, heard = time.monotonic() + 20, 0
+    while heard != 500:
+        assert time.monotonic() < end, broker.stderr()
+        statebe.send_multipart(frames)
+        peers = msgspec.json.decode(client.request(b"mmi.peers", b""))
+        heard = len(peers["peer"]["services"])

@@ -33,6 +33,8 @@ ECHO_FRAMES = 8
 PASSED = 1 << 30
 """Bytes of a message over the limits that may go by so that its sender can be told; one that announces more is taken
 for a broken stream, and its connection ends."""
+STATE_ROOM = 64 << 20
+"""Bytes of a peer's state, however short messages are kept: a hundred thousand services with long names have half of that."""
 COMMIT_EVERY = 0.05
 """Seconds: no answer of a broker waits for its journal, and a commit every 2 ms cost it a fifth of
 its CPU at 13 000 requests/s."""
@@ -193,7 +195,7 @@ def _add_peer_plugs(
             "SUB",
             mechanism=mechanism,
             topics=(b"",),
-            limits=Limits(message=limits.message),
+            limits=Limits(message=max(limits.message, STATE_ROOM)),
             bounds=bounds,
         )
     )
