@@ -61,6 +61,11 @@ def test_state_is_told_with_every_heartbeat_however_long_its_interval(
         assert watcher.take(), "a peer takes us for gone after three heartbeats"
 
 
+def test_more_idle_places_than_a_state_tells_are_told_as_the_most() -> None:
+    told = mdp_peers.read_state(mdp_peers.write(State(b"here", 20_000 * 65_535, {})))
+    assert told == State(b"here", 999_999_999, {})
+
+
 @pytest.mark.slow
 def test_a_state_of_many_services_is_heard_however_short_messages_are(
     reaper: Reaper, context: zmq.Context[Any]
