@@ -242,8 +242,8 @@ class Log:
 
     def idle(self) -> None:
         """Seal a segment that has been open for long, so that readers of sealed ones see it."""
-        due = self._opened + self.limits.segment_age
-        if self._file is not None and self._good > BLOCKS_AT and self._wall() >= due:
+        age = abs(self._wall() - self._opened)  # a clock that was set back is no reason to wait
+        if self._file is not None and self._good > BLOCKS_AT and age >= self.limits.segment_age:
             self.rotate()
 
     def rotate(self) -> None:
