@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -158,5 +159,38 @@ def test_retention_takes_only_what_a_checkpoint_includes(
         assert opened in await life(remembers=True)
         assert opened not in kept()
         assert opened in await life(remembers=False)
+
+    asyncio.run(lives())
+
+
+def test_what_somebody_removes_of_a_journal_its_role_tells_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homing.node.checkpoint.LOOK_SECONDS", 0.01)
+    config = load(Path("/dev/null"), flags={"node.data": str(tmp_path)}, environment={})
+    directory = journal_directory(config, "connector", NODE.hex())
+
+    class Role(Memory):
+        def checkpoint(self) -> list[Event]:
+            return EVENTS
+
+    async def life(harm: bool) -> list[object]:
+        host = Host()
+        host.role = role = Role()
+        recovered = reopen_journal(host, config, "connector", NODE)
+        journal = host.journal_writer
+        assert isinstance(journal, Journal)
+        start_checkpoints(host, role, directory / CHECKPOINT)
+        await until(lambda: journal.durable == journal.number)
+        if harm:
+            shutil.rmtree(directory)
+            journal.append(NodeStarted(0.0, b"", b""))
+            await until((directory / CHECKPOINT).exists)
+        host.stop()
+        return recovered
+
+    async def lives() -> None:
+        await life(harm=True)
+        assert (await life(harm=False))[: len(EVENTS)] == EVENTS
 
     asyncio.run(lives())

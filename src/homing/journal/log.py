@@ -138,6 +138,7 @@ class Log:
         self.number = self.recovered.number
         self.hold: int | None = None  # retention spares this number and all after it
         self.crowded = False  # half of what retention leaves is held
+        self.holes = 0  # how often somebody removed what was written
         self.sealed: list[str] = []  # segments finished since the caller last looked
         self._node = node
         self.name = name
@@ -221,6 +222,7 @@ class Log:
             first,
             last,
         )
+        self.holes += 1
         self._sizes.pop(self._file_name, None)
         self._file = None
 

@@ -265,6 +265,11 @@ class Journal:
         """Whether retention will soon want what is held: who can do without it should let it go."""
         return self._log.crowded
 
+    @property
+    def holes(self) -> int:
+        """How often somebody removed what was written: what it was worth only its role knows now."""
+        return self._log.holes
+
     def close(self) -> None:
         """Write what is pending and stop; JournalError if the disk refused the last of it."""
         if self.lost and not self.trouble:

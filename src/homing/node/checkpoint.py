@@ -114,14 +114,17 @@ def start_checkpoints(host: Host, role: Rememberer, path: Path) -> None:
 
 
 async def keep_checkpoints(role: Rememberer, journal: Journal, path: Path) -> None:
-    """Write one whenever enough has happened since the last, or it holds too much; until cancelled."""
+    """Write one whenever enough has happened since the last, it holds too much, or some of it is gone; until cancelled."""
+    made_up_for = 0
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         since = journal.number - (journal.held or 1) + 1
-        if since < EVERY_EVENTS and not journal.crowded:
+        holes = journal.holes
+        if since < EVERY_EVENTS and not journal.crowded and holes == made_up_for:
             continue
         try:
             await checkpoint_now(role, journal, path)
+            made_up_for = holes
         except OSError as error:
             _log.warning("no checkpoint could be written: %s", error)
 
