@@ -308,6 +308,7 @@ class Journal:
         except BaseException as error:
             # A bug, not a full disk: from now on nothing is promised any more.
             self.trouble = f"the journal's thread failed: {error!r}"
+            _log.error("the journal of %s takes nothing any more", self._log.name, exc_info=error)
 
     def _commit(self) -> bool:
         """Write one group, as often as it takes; False if closing and it cannot be."""
