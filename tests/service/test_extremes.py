@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -9,12 +10,16 @@ import msgspec
 import pytest
 import zmq
 
+from homing.config import load
+from homing.errors import ConfigError
+from homing.node.broker import start_broker
+from homing.node.host import Host
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import unpack
 from homing.wire.mdp_messages import Nak, State
 from tests.service.foreign import Client
-from tests.service.processes import Reaper
+from tests.service.processes import PLUGS, Reaper
 from tests.service.stage import Stage
 
 
@@ -64,6 +69,21 @@ def test_state_is_told_with_every_heartbeat_however_long_its_interval(
 def test_more_idle_places_than_a_state_tells_are_told_as_the_most() -> None:
     told = mdp_peers.read_state(mdp_peers.write(State(b"here", 20_000 * 65_535, {})))
     assert told == State(b"here", 999_999_999, {})
+
+
+def test_a_group_of_no_endpoints_is_refused() -> None:
+    """Before a broker listens, and has told its task workers of them."""
+    settings = ["service.group=127.0.0.1:1,nonsense", "journal.enabled=false"]
+    settings += [f"service.{plug}=tcp://127.0.0.1:0" for plug in PLUGS]
+    config = load("/dev/null", assignments=settings, environment={})
+
+    async def start() -> None:
+        host = Host()
+        with pytest.raises(ConfigError, match=r"service\.group: 'nonsense': expected host:port"):
+            start_broker(host, config)
+        host.stop()
+
+    asyncio.run(start())
 
 
 @pytest.mark.slow
