@@ -83,7 +83,7 @@ def test_every_mistake_is_reported_at_once_with_its_place(tmp_path: Path) -> Non
     assert problems == [
         "--set node.data: expected section.key=value",
         f"{file}:2: unknown setting service.hartbeat; did you mean service.heartbeat?",
-        f"{file}:3: service.liveness: expected int >= 1; it takes: integer, 1 to 100",
+        f"{file}:3: service.liveness: expected int >= 2; it takes: integer, 2 to 100",
         f"{file}:5: unknown section serivce; did you mean service?",
         f'{file}:9: push.token_ttl: expected a duration such as "2500ms", "30s" or "5min", got \'soon\'',
         f"{file}:11: journal.segment_bytes: expected int, got bool; it takes: size, 64KiB to 1GiB",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -11,13 +12,14 @@ import pytest
 import zmq
 
 from homing.config import load
+from homing.config.catalogue import SETTINGS
 from homing.errors import ConfigError
 from homing.node.broker import start_broker
 from homing.node.host import Host
 from homing.service.policy import BrokerPolicy, ServicePolicy
 from homing.wire import mdp, mdp_peers
 from homing.wire.frames import unpack
-from homing.wire.mdp_messages import Nak, State
+from homing.wire.mdp_messages import Heartbeat, Nak, State
 from tests.service.foreign import Client
 from tests.service.processes import PLUGS, Reaper
 from tests.service.stage import Stage
@@ -55,15 +57,34 @@ def test_names_that_nobody_serves_make_room_however_slow_heartbeats_are(heartbea
     assert len(worker.sent) == 1
 
 
-@pytest.mark.parametrize(("heartbeat", "interval"), [(2.5, 60.0), (0.01, 0.05), (3600.0, 0.001)])
+@pytest.mark.parametrize("heartbeat", [0.01, 2.5, 60.0])
+def test_a_worker_that_answers_every_heartbeat_stays_with_the_least_liveness(
+    heartbeat: float,
+) -> None:
+    least = int(SETTINGS["service.liveness"].meta.ge or 0)
+    stage = Stage(BrokerPolicy(heartbeat=heartbeat, liveness=least))
+    worker = stage.worker(b"echo")
+    for _ in range(600):
+        stage.pass_time(heartbeat / 60, heartbeat / 60)
+        for image in worker.take():
+            assert mdp.read_to_worker(image) == Heartbeat(mdp.D0X)
+            stage.say(worker, Heartbeat(mdp.D0X))
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "interval"), [(2.5, 60.0), (2.5, 2.4), (0.01, 0.05), (3600.0, 0.001)]
+)
 def test_state_is_told_with_every_heartbeat_however_long_its_interval(
     heartbeat: float, interval: float
 ) -> None:
     stage = Stage(BrokerPolicy(heartbeat=heartbeat), state_every=interval)
     watcher = stage.link("statebe")
-    for _ in range(3):
-        stage.pass_time(2 * heartbeat, heartbeat / 10)
-        assert watcher.take(), "a peer takes us for gone after three heartbeats"
+    told = []
+    for _ in range(400):
+        stage.pass_time(heartbeat / 40, heartbeat / 40)
+        told += [stage.now for _ in watcher.take()]
+    spaces = [later - sooner for sooner, later in pairwise(told)]
+    assert max(spaces) < 1.5 * heartbeat, "a peer may take us for gone after two"
 
 
 def test_more_idle_places_than_a_state_tells_are_told_as_the_most() -> None:

@@ -114,7 +114,9 @@ class Service(Struct, frozen=True, kw_only=True):
     liveness: Annotated[
         int,
         count(
-            "heartbeats missed before a worker counts as gone: one may be lost, two be late", 1, 100
+            "heartbeats missed before a worker counts as gone: one may be lost, two be late",
+            2,  # an answer to a heartbeat is always a moment late for the next
+            100,
         ),
     ] = 3
     request_timeout: Annotated[

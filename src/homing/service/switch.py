@@ -86,7 +86,8 @@ class Broker:
         self._port = port
         why = b"too-large an answer over %d bytes, or of too many frames"
         self.too_large_answer = why % policy.max_body
-        self._state_every = min(state_every, policy.heartbeat)
+        # With every heartbeat too, a little late at most.
+        self._state_every = min(state_every, policy.heartbeat / 4)
         self.pool = RouterPool(port) if routers else None
         self.asks_routers = routers and self.guards
         self._stopped = False
