@@ -67,7 +67,8 @@ class Directory:
         self._lock = _locked(path)
 
     def names(self) -> list[str]:
-        return sorted(entry.name for entry in self.path.iterdir() if entry.is_file())
+        with os.scandir(self.path) as there:
+            return sorted(entry.name for entry in there if entry.is_file())
 
     def open(self, name: str) -> OpenFile:
         self.keep()
