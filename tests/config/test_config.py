@@ -83,10 +83,10 @@ def test_every_mistake_is_reported_at_once_with_its_place(tmp_path: Path) -> Non
     assert problems == [
         "--set node.data: expected section.key=value",
         f"{file}:2: unknown setting service.hartbeat; did you mean service.heartbeat?",
-        f"{file}:3: service.liveness: expected int >= 1; it takes: integer, 1 to 100",
+        f"{file}:3: service.liveness: expected int >= 2; it takes: integer, 2 to 100",
         f"{file}:5: unknown section serivce; did you mean service?",
         f'{file}:9: push.token_ttl: expected a duration such as "2500ms", "30s" or "5min", got \'soon\'',
-        f"{file}:11: journal.segment_bytes: expected int, got bool; it takes: size, 64KiB or more",
+        f"{file}:11: journal.segment_bytes: expected int, got bool; it takes: size, 64KiB to 1GiB",
         f"{file}:14: node.log_level: invalid enum value 'loud'; it takes: debug | info | warning | error",
         "HOMING_PUSH_TOKEN_TL: unknown setting HOMING_PUSH_TOKEN_TL; did you mean HOMING_PUSH_TOKEN_TTL?",
         "--set a.b: unknown setting a.b",
@@ -276,3 +276,14 @@ def test_every_setting_is_read_by_something() -> None:
         if not re.search(rf"\.{setting.key}\b|\"{setting.key}\"", code)
     }
     assert not idle
+
+
+@pytest.mark.parametrize("section", ["service", "journal", "node"])
+def test_what_is_just_beyond_a_range_or_far_is_told(section: str) -> None:
+    for name, setting in SETTINGS.items():
+        least, most = setting.meta.ge, setting.meta.le
+        if setting.section == section and least is not None and most is not None:
+            step = 1 if setting.bare_type is int else 1e-6
+            for value in (least - step, most * 1.001 + step, "9" * 400, "nan", "-inf"):
+                with pytest.raises(ConfigError, match=re.escape(f"{name}: ")):
+                    load("/dev/null", assignments=[f"{name}={value}"], environment={})

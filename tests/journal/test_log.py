@@ -277,3 +277,15 @@ def test_a_quiet_segment_is_sealed_by_age() -> None:
     assert writer.sealed == [segment_name(1)]
     writer.append([event(2)], skew=0)
     assert segment_names(disk.names()) == [segment_name(1), segment_name(2)]
+
+
+@pytest.mark.parametrize("step", [100.0, -86_400.0])
+def test_a_segment_is_sealed_by_age_though_the_clock_was_set_back(step: float) -> None:
+    wall = Wall()
+    writer = log(Disk(), wall, segment_age=60.0)
+    writer.append([event(1)], skew=0)
+    writer.idle()
+    assert writer.sealed == []
+    wall.now += step
+    writer.idle()
+    assert writer.sealed == [segment_name(1)]

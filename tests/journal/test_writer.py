@@ -319,8 +319,11 @@ def test_closing_on_a_disk_that_refuses_says_what_is_lost(
         faulty.close()
 
 
-def test_a_bug_in_the_thread_ends_all_promises(
-    faulty: Journal, loop: Loop, monkeypatch: pytest.MonkeyPatch
+def test_a_bug_in_the_thread_ends_all_promises_and_is_logged(
+    faulty: Journal,
+    loop: Loop,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(events: list[Event], skew: int) -> int:
         raise ZeroDivisionError
@@ -332,6 +335,8 @@ def test_a_bug_in_the_thread_ends_all_promises(
         faulty.append(publication(2))
     with pytest.raises(JournalError, match="1 events not written"):
         faulty.close()
+    assert "takes nothing any more" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_closed_journal_promises_nothing(tmp_path: Path, loop: Loop) -> None:

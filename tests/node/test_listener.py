@@ -277,24 +277,31 @@ def test_an_unknown_plug_is_named() -> None:
     on_loop(test)
 
 
-def test_a_process_without_files_to_spare_recovers() -> None:
+@pytest.mark.parametrize("spare", [0, 4])
+def test_a_process_without_files_to_spare_recovers(spare: int) -> None:
+    """And what connections are to leave they leave, for the node's own files."""
     script = textwrap.dedent(
         """
-        import asyncio, resource, socket, logging
+        import asyncio, resource, socket, sys, logging
+        from homing.node import limits
         from tests.node.stage import Memory, echo, lines_host, on_loop, open_files, until
         logging.disable(logging.CRITICAL)
+        limits.SPARE = spare = int(sys.argv[1])
         async def test() -> None:
             role = Memory(echo)
             host, port = lines_host(role)
             first = socket.create_connection(("127.0.0.1", port))
             await until(lambda: len(role.links) == 1)
             mine = [socket.socket() for _ in range(20)]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 5, 4096))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 5 + spare, 4096))
             for sock in mine:
                 sock.connect(("127.0.0.1", port))
             await until(lambda: len(role.links) >= 3)
             await asyncio.sleep(0.05)
             assert len(role.links) < 21, "there was not room for all"
+            files = [open("/dev/null") for _ in range(spare)]
+            for file in files:
+                file.close()
             first.sendall(b"still served\\n")
             first.setblocking(False)
             loop = asyncio.get_running_loop()
@@ -307,6 +314,10 @@ def test_a_process_without_files_to_spare_recovers() -> None:
         """
     )
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script, str(spare)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert result.stdout == "recovered\n", result.stderr

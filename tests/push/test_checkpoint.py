@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -216,5 +217,38 @@ def test_a_life_that_is_short_makes_a_checkpoint_of_what_those_before_it_left(
         oldest = first()
         await life(lambda _: path.exists())
         await life(lambda _: first() != oldest)
+
+    asyncio.run(lives())
+
+
+def test_what_somebody_removes_of_a_journal_its_role_tells_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homing.node.checkpoint.LOOK_SECONDS", 0.01)
+    config = load(Path("/dev/null"), flags={"node.data": str(tmp_path)}, environment={})
+    directory = journal_directory(config, "connector", NODE.hex())
+
+    class Role(Memory):
+        def checkpoint(self) -> list[Event]:
+            return EVENTS
+
+    async def life(harm: bool) -> list[object]:
+        host = Host()
+        host.role = role = Role()
+        recovered = reopen_journal(host, config, "connector", NODE)
+        journal = host.journal_writer
+        assert isinstance(journal, Journal)
+        start_checkpoints(host, role, directory / CHECKPOINT)
+        await until(lambda: journal.durable == journal.number)
+        if harm:
+            shutil.rmtree(directory)
+            journal.append(NodeStarted(0.0, b"", b""))
+            await until((directory / CHECKPOINT).exists)
+        host.stop()
+        return recovered
+
+    async def lives() -> None:
+        await life(harm=True)
+        assert (await life(harm=False))[: len(EVENTS)] == EVENTS
 
     asyncio.run(lives())

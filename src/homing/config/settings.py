@@ -114,7 +114,9 @@ class Service(Struct, frozen=True, kw_only=True):
     liveness: Annotated[
         int,
         count(
-            "heartbeats missed before a worker counts as gone: one may be lost, two be late", 1, 100
+            "heartbeats missed before a worker counts as gone: one may be lost, two be late",
+            2,  # an answer to a heartbeat is always a moment late for the next
+            100,
         ),
     ] = 3
     request_timeout: Annotated[
@@ -144,7 +146,12 @@ class Service(Struct, frozen=True, kw_only=True):
         text("services whose requests must never run twice: a lost worker means a NAK"),
     ] = ()
     state_interval: Annotated[
-        float, seconds("capacity is told to peers on change, but no oftener than this", 0.001, 60)
+        float,
+        seconds(
+            "capacity is told to peers on change, but no oftener than this; and with every heartbeat",
+            0.001,
+            60,
+        ),
     ] = 0.05
     look_out: Annotated[
         float,
@@ -246,8 +253,9 @@ class Journal(Struct, frozen=True, kw_only=True):
     segment_bytes: Annotated[
         int,
         size(
-            "a segment is sealed at this size: small enough to delete, large enough to scan",
+            "a segment is sealed at this size: small enough to delete, and to be read whole, large enough to scan",
             64 * KIB,
+            GIB,
         ),
     ] = 64 * MIB
     segment_age: Annotated[

@@ -36,6 +36,8 @@ _TCP = re.compile(r"(?P<head>(?:tcp://)?(?:\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+)):(?P
 _IPC = re.compile(r"(?:ipc|unix)://.+")
 
 MAX_PORT = 65535
+# Past every limit that there is: three hundred digits are infinity, which is no number of bytes.
+BEYOND = 2.0**64
 
 
 def parse_seconds(text: str) -> float:
@@ -53,7 +55,7 @@ def parse_bytes(text: str) -> int:
     factor = _BYTES_BY_LOWER.get((unit or "B").lower())
     if factor is None:
         raise ValueError(f"unknown unit {unit!r}; sizes take {', '.join(_BYTES)}")
-    return round(number * factor)
+    return round(min(number * factor, BEYOND))
 
 
 def _split(text: str, expected: str) -> tuple[float, str]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from homing.errors import DiskFull
+from homing.errors import DiskFull, JournalError
 from homing.journal.body import encode, width
 from homing.journal.disk import Disk, File
 from homing.journal.events import Event
@@ -137,6 +137,7 @@ class Log:
         self.recovered = recover(disk)
         self.number = self.recovered.number
         self.hold: int | None = None  # retention spares this number and all after it
+        self.holes = 0  # how often somebody removed what was written
         self.sealed: list[str] = []  # segments finished since the caller last looked
         self._node = node
         self.name = name
@@ -148,7 +149,9 @@ class Log:
         self._salt = 0
         self._good = 0  # bytes of the open segment that are whole blocks
         self._opened = 0.0
+        self._tells = True  # whether the disk says which name leads to the open segment
         self._sizes = self._measure()
+        self._starts: dict[str, float] = {}  # of these, when some began, as their headers say
 
     def append(self, events: Sequence[Event], skew: int) -> int:
         """Write a group as one or more blocks, as durable as configured; the last number.
@@ -164,9 +167,12 @@ class Log:
             file.write(data)
             if self._durable:
                 file.sync()
-        except (OSError, DiskFull) as error:
+        except (OSError, JournalError) as error:
             self._undo(error)
             raise
+        if self._tells and not file.there:
+            self._miss()
+            return self.append(events, skew)
         self._good += len(data)
         self._sizes[self._file_name] = self._good
         self.number += width(events)
@@ -198,17 +204,32 @@ class Log:
         now = self._wall()
         self._salt = self._make_salt()
         header = Header(self._node, self.number + 1, int(now * 1e6), self._salt, self.name)
+        self._good = 0
         file = self.disk.open(name)
         self._file, self._file_name, self._opened = file, name, now
         file.truncate(0)
-        self._good = 0
         file.write(write_header(header))
         if self._durable:
             file.sync()
             self.disk.sync()
         self._good = self._sizes[name] = file.size
+        self._tells = file.there  # not where a file has another number by its name than open
 
-    def _undo(self, error: OSError | DiskFull) -> None:
+    def _miss(self) -> None:
+        """The open segment was removed, or another file has its name: what we write there nobody finds."""
+        first, last = first_of(self._file_name), self.number
+        _log.error(
+            "somebody removed or replaced %s: of the journal of %s, events %d to %d are gone",
+            self._file_name,
+            self.name,
+            first,
+            last,
+        )
+        self.holes += 1
+        self._sizes.pop(self._file_name, None)
+        self._file = None
+
+    def _undo(self, error: OSError | JournalError) -> None:
         """Take back what a failed write left.
 
         After a failed fsync nobody knows what the disk holds, so only a full one is trusted to
@@ -216,7 +237,7 @@ class Log:
         """
         if self._file is None:
             return
-        full = isinstance(error, DiskFull) or error.errno in _NO_ROOM
+        full = isinstance(error, DiskFull) or getattr(error, "errno", None) in _NO_ROOM
         try:
             self._file.truncate(self._good)
         except OSError:
@@ -226,8 +247,8 @@ class Log:
 
     def idle(self) -> None:
         """Seal a segment that has been open for long, so that readers of sealed ones see it."""
-        due = self._opened + self.limits.segment_age
-        if self._file is not None and self._good > BLOCKS_AT and self._wall() >= due:
+        age = abs(self._wall() - self._opened)  # a clock that was set back is no reason to wait
+        if self._file is not None and self._good > BLOCKS_AT and age >= self.limits.segment_age:
             self.rotate()
 
     def rotate(self) -> None:
@@ -242,6 +263,7 @@ class Log:
 
     def retain(self) -> list[str]:
         """Remove the oldest sealed segments while they are too many bytes or too old."""
+        self._forget_removed()
         names = list(self._sizes)
         total = sum(self._sizes.values())
         oldest = self._wall() - self.limits.retain_age
@@ -254,17 +276,25 @@ class Log:
             if not self._remove(name):
                 break
             total -= self._sizes.pop(name)
+            self._starts.pop(name, None)
             gone.append(name)
         return gone
+
+    def _forget_removed(self) -> None:
+        """Somebody who needed room may have removed some: what is not there need not go."""
+        with suppress(OSError):
+            there = set(self.disk.names())
+            self._sizes = {name: size for name, size in self._sizes.items() if name in there}
 
     @property
     def crowded(self) -> bool:
         """Whether not even the oldest may go, and half of the way to a limit is behind us; any thread may ask."""
-        names, sizes = list(self._sizes), list(self._sizes.values())
+        sizes = dict(self._sizes)
+        names = list(sizes)
         if self.hold is None or len(names) < 2 or first_of(names[1]) <= self.hold:
             return False
         half = self._wall() - self.limits.retain_age / 2
-        return 2 * sum(sizes) > self.limits.retain_bytes or self._began(names[1:]) < half
+        return 2 * sum(sizes.values()) > self.limits.retain_bytes or self._began(names[1:]) < half
 
     def _remove(self, name: str) -> bool:
         """Housekeeping never stops the journal: what cannot be removed is said and stays."""
@@ -280,10 +310,13 @@ class Log:
     def _began(self, names: Sequence[str]) -> float:
         """When the first of these segments began, which is when the one before it ended."""
         for name in names:
-            try:
-                return read_header(self.disk.open(name).read(0, BLOCKS_AT)).created / 1e6
-            except (ValueError, OSError):
-                continue
+            if name not in self._starts:
+                try:
+                    header = read_header(self.disk.open(name).read(0, BLOCKS_AT))
+                except (ValueError, OSError):
+                    continue
+                self._starts[name] = header.created / 1e6
+            return self._starts[name]
         return self._wall()
 
     def _measure(self) -> dict[str, int]:

@@ -265,6 +265,11 @@ class Journal:
         """Whether retention will soon want what is held: who can do without it should let it go."""
         return self._log.crowded
 
+    @property
+    def holes(self) -> int:
+        """How often somebody removed what was written: what it was worth only its role knows now."""
+        return self._log.holes
+
     def close(self) -> None:
         """Write what is pending and stop; JournalError if the disk refused the last of it."""
         if self.lost and not self.trouble:
@@ -303,6 +308,7 @@ class Journal:
         except BaseException as error:
             # A bug, not a full disk: from now on nothing is promised any more.
             self.trouble = f"the journal's thread failed: {error!r}"
+            _log.error("the journal of %s takes nothing any more", self._log.name, exc_info=error)
 
     def _commit(self) -> bool:
         """Write one group, as often as it takes; False if closing and it cannot be."""
@@ -340,7 +346,7 @@ class Journal:
         skew = int((self._clock.wall() - self._clock.monotonic()) * 1e6)
         try:
             number = self._log.append(group, skew)
-        except (OSError, DiskFull) as error:
+        except (OSError, JournalError) as error:
             if not self.trouble:
                 _log.error("the journal of %s takes nothing: %s", self._log.name, error)
             self.trouble = f"{error.__class__.__name__}: {error}"

@@ -118,15 +118,18 @@ def start_checkpoints(host: Host, role: Rememberer, path: Path) -> None:
 
 
 async def keep_checkpoints(role: Rememberer, journal: Journal, path: Path) -> None:
-    """Write one whenever enough has happened since the last, or it holds too much; until cancelled.
+    """Write one whenever enough has happened since the last, it holds too much, or some of it is gone; until cancelled.
 
     At once where earlier lives left that: this one may be as short as they were.
     """
+    made_up_for = 0
     while True:
         since = journal.number - (journal.held or 1) + 1
-        if since >= EVERY_EVENTS or journal.crowded:
+        holes = journal.holes
+        if since >= EVERY_EVENTS or journal.crowded or holes != made_up_for:
             try:
                 await checkpoint_now(role, journal, path)
+                made_up_for = holes
             except OSError as error:
                 _log.warning("no checkpoint could be written: %s", error)
         await asyncio.sleep(LOOK_SECONDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from homing.config import Config
 from homing.errors import CorruptSegment
 from homing.journal.events import NodeStarted
-from homing.journal.log import Limits
+from homing.journal.log import Limits, Recovery
 from homing.journal.reader import read
 from homing.journal.writer import open_journal
 from homing.node.checkpoint import read_checkpoint
@@ -73,6 +73,7 @@ def start_journal(
         on_sealed=sealer.finished if sealer else None,
         on_pressure=host.press,
     )
+    _tell_found(directory, journal.recovered)
     journal.hold(hold)
     if sealer:
         sealer.start(host)
@@ -94,6 +95,16 @@ def reopen_journal(host: Host, config: Config, role: str, node: bytes) -> list[o
     recovered: list[object] = [*events, *[record.event for record in since]]
     start_journal(host, config, role, node.hex(), node, hold=number + 1)
     return recovered
+
+
+def _tell_found(directory: Path, found: Recovery) -> None:
+    """A kill in the middle of a write is nothing to worry about; other damage is."""
+    if found.torn is not None:
+        name, size, reason = found.torn
+        level = logging.INFO if reason.startswith("ends inside") else logging.WARNING
+        _log.log(level, "%d bytes were cut off the end of %s: %s", size, directory / name, reason)
+    for name, damage in found.damage:
+        _tell_damage(CorruptSegment(str(directory / name), damage.start, damage.reason))
 
 
 def _tell_damage(damage: CorruptSegment) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
+
+SPARE = 32
+"""Descriptors that connections leave for what a node opens itself: segments, checkpoints, children, links to peers. A quarter at most."""
 
 
 def raise_file_limit() -> int:
@@ -15,3 +20,17 @@ def raise_file_limit() -> int:
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def keep_spare(file: int) -> None:
+    """OSError if another connection would take one of those; `file` is any open one.
+
+    The kernel gives the lowest number that is free: what a copy gets says how many are taken.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = min(SPARE, soft // 4)
+    copy = os.dup(file)
+    os.close(copy)
+    if soft != resource.RLIM_INFINITY and copy >= soft - spare:
+        told = f"Too many open files, the last {spare} are for the journal and the like"
+        raise OSError(errno.EMFILE, told)

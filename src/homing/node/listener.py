@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from homing.endpoint import Endpoint
 from homing.errors import Unavailable
+from homing.node.limits import keep_spare
 from homing.node.link import by_shape
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(ACCEPTS_A_TURN):
             try:
+                keep_spare(self._socket.fileno())
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return

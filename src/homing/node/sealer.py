@@ -13,6 +13,9 @@ from pathlib import Path
 
 from homing.node.host import Host
 
+RETRY_SECONDS = 10.0
+"""Until a child that failed is tried again, where looks are more frequent: a full disk or no process left takes a while to mend."""
+
 _log = logging.getLogger("homing.node")
 _tasks: set[asyncio.Task[None]] = set()  # the loop alone would let them be collected
 
@@ -24,11 +27,12 @@ class Sealer:
         """`interval`: seconds between two looks."""
         self._directory = directory
         self._interval = interval
-        self._due = True  # an earlier run may have left some
+        self._due = asyncio.Event()
+        self._due.set()  # an earlier run may have left some
 
     def finished(self, name: str) -> None:
         """A segment was finished: what a journal calls, on the loop."""
-        self._due = True
+        self._due.set()
 
     def start(self, host: Host) -> None:
         """Look until the host's loop ends."""
@@ -37,26 +41,35 @@ class Sealer:
         task.add_done_callback(_tasks.discard)
 
     async def _keep(self) -> None:
+        pause = self._interval
         while True:
-            await asyncio.sleep(self._interval)
-            if self._due:
-                self._due = False
-                await self._seal()
+            await asyncio.sleep(pause)
+            await self._due.wait()
+            self._due.clear()
+            pause = self._interval
+            failure = await self._seal()
+            if failure:
+                _log.warning("finished segments could not be sealed (%s)", failure)
+                self._due.set()
+                pause = max(self._interval, RETRY_SECONDS)
 
-    async def _seal(self) -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "homing.journal.sealing",
-            str(self._directory),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-        )
+    async def _seal(self) -> str:
+        """Run a child; why it could not do its work, or nothing."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "homing.journal.sealing",
+                str(self._directory),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+            )
+        except OSError as error:  # no descriptor, process or memory left
+            return str(error)
         try:
             code = await process.wait()
         except asyncio.CancelledError:
             process.kill()  # a half-written file has another name, and is made anew
             await process.wait()
             raise
-        if code:
-            _log.warning("finished segments could not be sealed (exit code %d)", code)
+        return f"exit code {code}" if code else ""

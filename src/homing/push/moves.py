@@ -150,9 +150,8 @@ class Moves:
             return
         session.store.fetch(session.client)
         awaiting = self._claims.get(self._claimed.get(session.client, b""))
-        unended = (
-            name in session.subscriptions
-        )  # we may not have been there to end it when the client went
+        # We may not have been there to end it when the client went.
+        unended = name in session.subscriptions
         if awaiting is not None and unended and self._returning.note(session.client, now):
             self._returning.wait(awaiting, self._dispatchers(), now)
         fields = session.subscriptions.get(name, change.fields)

@@ -51,7 +51,7 @@ class DispatchCore(Handing):
         super().__init__(policy, federation, record)
         self.draining = False
         self._turnover = 0  # of workers, and requests that came back from peers
-        self.deadlines = Deadlines(max(policy.heartbeat / 25, 0.01), self.begun)
+        self.deadlines = Deadlines(policy.grain, self.begun)
         self._max_body = policy.max_body + LONG_HEAD
         self._max_client_requests = policy.max_client_requests
         self._max_waiting_bytes = policy.max_waiting_bytes

@@ -56,6 +56,11 @@ class BrokerPolicy:
     services: Mapping[bytes, ServicePolicy] = field(default_factory=dict)
 
     @property
+    def grain(self) -> float:
+        """Seconds between ticks: deadlines want them as fine where heartbeats are slow."""
+        return min(max(self.heartbeat / 25, 0.01), 0.1)
+
+    @property
     def expiry(self) -> float:
         """Seconds of silence after which a worker or peer is taken for dead."""
         return self.heartbeat * self.liveness

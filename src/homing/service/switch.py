@@ -46,6 +46,8 @@ from homing.wire.mdp_peers import write
 
 STATE_EVERY = 0.05
 """Seconds between state publications at most: as the protocol page says."""
+SWEEP_EVERY = 2.5
+"""Seconds until what nobody needs any more is let go of: seldom enough for ten thousand names, soon enough for clients that make them up."""
 
 
 class Broker:
@@ -84,13 +86,14 @@ class Broker:
         self._port = port
         why = b"too-large an answer over %d bytes, or of too many frames"
         self.too_large_answer = why % policy.max_body
-        self._state_every = state_every
+        # With every heartbeat too, a little late at most.
+        self._state_every = min(state_every, policy.heartbeat / 4)
         self.pool = RouterPool(port) if routers else None
         self.asks_routers = routers and self.guards
         self._stopped = False
         self._ids = 0
         self._new_id = new_id or self._count_id
-        self._tick_every = min(max(policy.heartbeat / 25, 0.01), 0.1)
+        self._tick_every = policy.grain
         self.beats = Beats(policy, self.core.roster)
         self._away: dict[tuple[str, bytes], MdpClient] = {}  # by user and routing id
         self._watchers: dict[Link, None] = {}  # peers' statefe
@@ -426,7 +429,7 @@ class Broker:
             self.record.peer_lost(peer, b"silent", now)
             self.core.lose_held(peer, now)
         if now >= self._sweep_at:
-            self._sweep_at = now + self.policy.heartbeat
+            self._sweep_at = now + SWEEP_EVERY
             self.core.sweep()
             for peer in self.federation.peers.values():
                 peer.forget_ended(now)

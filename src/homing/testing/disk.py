@@ -36,6 +36,11 @@ class File:
         """Bytes in it, safe or not."""
         return len(self.data)
 
+    @property
+    def there(self) -> bool:
+        """Whether a name leads to it."""
+        return self._disk.holds(self)
+
     def write(self, data: bytes) -> None:
         """Append; all or nothing."""
         self._disk.reserve(len(data))
@@ -101,6 +106,10 @@ class Disk:
     def names(self) -> list[str]:
         """Every file there is, in order of name."""
         return sorted(self._files)
+
+    def holds(self, file: File) -> bool:
+        """Whether a file has a name."""
+        return any(each is file for each in self._files.values())
 
     def rename(self, old: str, new: str) -> None:
         """Put `old` in the place of `new` in one step."""

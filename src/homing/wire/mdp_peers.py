@@ -25,6 +25,8 @@ from homing.wire.mdp_fields import (
 )
 from homing.wire.mdp_messages import Kind, Message, PeerAnswer, PeerNak, Repost, State
 
+IDLE_MAX: Final = 999_999_999
+"""What is read of a peer's idle places: with the largest credits twenty thousand workers have more."""
 _REPOST: Final = frame(b"MDPC0X", True) + frame(C_REPOST, True)
 
 
@@ -65,7 +67,7 @@ def read_state(image: bytes) -> State:
     broker, idle, services = frames
     if not (1 <= len(broker) <= NAME_MAX):
         raise RemoteProtocolError(f"a broker name has 1 to {NAME_MAX} bytes", 0)
-    if not (idle.isdigit() and len(idle) <= 9):
+    if not (idle.isdigit() and len(idle) <= len(str(IDLE_MAX))):
         raise RemoteProtocolError("idle workers are a decimal", len(broker) + 2)
     try:
         by_service = _services.decode(services)
@@ -99,5 +101,5 @@ def write(message: Message) -> bytes:
             return start + frame(reason, False)
         case State(broker, idle, services):
             listed = msgspec.json.encode(services)
-            return prefix((broker, b"%d" % idle)) + frame(listed, False)
+            return prefix((broker, b"%d" % min(idle, IDLE_MAX))) + frame(listed, False)
     raise LocalProtocolError(f"no such message: {message!r}")

@@ -213,9 +213,8 @@ class Browser:
             at = end
             for request in protocol.events_received():
                 self._accept(request)  # type: ignore[arg-type]
-            if (
-                protocol.handshake_exc is not None
-            ):  # no request at all: there is no event to tell of it
+            # No request at all: there is no event to tell of it.
+            if protocol.handshake_exc is not None:
                 raise HandshakeRefused(f"no WebSocket: {protocol.handshake_exc}")
         return data[at:]
 
