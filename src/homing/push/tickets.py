@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from typing import Final
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -43,6 +43,8 @@ def ask_authority(url: str, client_id: str, api_key: str = "") -> Ticket:
         code, answer = _fetch(request)
         if code < HTTPStatus.MULTIPLE_CHOICES:
             return msgspec.json.decode(answer, type=Ticket)
+    except InvalidURL as error:
+        raise Malformed(f"{url!r} is no authority: {error}") from None
     except HTTPException as error:
         what = f"what answers there speaks no HTTP ({type(error).__name__})"
         raise Unavailable(f"no authority at {url}: {what}") from None
