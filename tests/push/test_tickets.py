@@ -138,6 +138,9 @@ def test_an_authority_that_is_not_there_is_named() -> None:
         (403, b"<html>go away</html>", Denied),
         (404, b"Not Found", Malformed),
         (405, b"Method Not Allowed", Malformed),
+        (308, b"elsewhere", Malformed),
+        (408, b"what comes before it was too slow", Unavailable),
+        (429, b"what comes before it has enough", Unavailable),
         (503, b'{"reason": "no connector answers"}', Unavailable),
     ],
 )

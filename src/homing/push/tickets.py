@@ -21,6 +21,8 @@ MAX_REASON: Final = 200
 """Characters of a page that is shown instead of a reason."""
 
 _NOT_SERVED: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+# Said by what may stand before it: that our key is wrong is not meant.
+_LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -70,9 +72,9 @@ def _fetch(request: Request) -> tuple[int, bytes]:
 
 def _refusal(url: str, code: int, body: bytes) -> HomingError:
     reason = _reason(body) or f"HTTP {code}"
-    if code in _NOT_SERVED:
+    if code < HTTPStatus.BAD_REQUEST or code in _NOT_SERVED:
         return Malformed(f"{url} is no authority: HTTP {code}")
-    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR or code in _LATER:
         return Unavailable(f"the authority at {url} cannot: {reason}")
     return Denied(f"the authority says no: {reason}")
 
