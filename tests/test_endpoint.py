@@ -16,6 +16,8 @@ from homing.errors import ConfigError
         ("tcp://127.0.0.1:5555", Endpoint("127.0.0.1", 5555)),
         ("127.0.0.1:7001", Endpoint("127.0.0.1", 7001)),
         ("tcp://broker.example:5555", Endpoint("broker.example", 5555)),
+        ("tcp://broker.example.:5555", Endpoint("broker.example.", 5555)),
+        ("tcp://bücher.example:5555", Endpoint("bücher.example", 5555)),
         ("tcp://*:5555", Endpoint("", 5555)),
         ("tcp://127.0.0.1:*", Endpoint("127.0.0.1", 0)),
         ("tcp://[::1]:5555", Endpoint("::1", 5555)),
@@ -33,7 +35,9 @@ def test_forms(text: str, endpoint: Endpoint) -> None:
     "text",
     [
         *("", "tcp://", "host", "host:", "host:x", "host:65536", "host:-1", "::1:5555", "host:²"),
-        *("udp://h:1", "ipc://", "ipc://@", "ipc://" + "p" * 200),
+        *("udp://h:1", "ipc://", "ipc://@", "ipc://" + "p" * 200, "host:" + "9" * 5000),
+        # No resolver is asked for these: who dialled them ended over it, for good.
+        *("a..b:1", ".:1", "x" * 64 + ".de:1", "é" * 70 + ":1", "a\0b:1"),
     ],
 )
 def test_what_is_no_endpoint_is_named_in_the_error(text: str) -> None:

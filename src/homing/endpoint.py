@@ -57,13 +57,27 @@ def parse_endpoint(text: str) -> Endpoint:
             [f"{text!r}: homing speaks tcp:// and ipc://, not {scheme}://"], hint=_HINT
         )
     host, colon, port = rest.rpartition(":")
-    if not colon or not (port == "*" or (port.isascii() and port.isdigit() and int(port) < 65536)):
+    if not colon or not (port == "*" or _is_port(port)):
         raise ConfigError([f"{text!r}: expected host:port with a port from 0 to 65535"], hint=_HINT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ConfigError([f"{text!r}: an IPv6 address stands in brackets"], hint=_HINT)
+    if not _can_be_asked_for(host):
+        raise ConfigError([f"{text!r}: no host can have this name"], hint=_HINT)
     return Endpoint("" if host == "*" else host, 0 if port == "*" else int(port))
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10 and int(text) < 65536
+
+
+def _can_be_asked_for(host: str) -> bool:
+    """Whether a resolver can be asked at all: what Python cannot spell for it is no OSError to who dials."""
+    try:
+        return b"\0" not in host.encode("idna")
+    except UnicodeError:
+        return False
 
 
 def why_unreachable(error: Exception) -> str:

@@ -54,6 +54,16 @@ def test_changes_tell_exactly_how_the_view_changed(
         assert view.members() == sorted(told.values(), key=lambda member: member.id)
 
 
+def test_of_two_with_one_id_the_one_that_started_last_is_known_however_they_are_listed() -> None:
+    """Each agent lists them in an order of its own: nodes disagreed on which of them is meant."""
+    twin = msgspec.structs.replace(NODE, name="b", epoch=4)
+    for listed in ([NODE, twin], [twin, NODE]):
+        view = View()
+        view.replace(listed)
+        assert view.members() == [twin]
+        assert view.replace(listed) == []
+
+
 def test_tags_round_trip() -> None:
     assert from_tags("a", NODE.tags()) == NODE
     assert from_tags("stranger", {"dc": "x"}) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 from homing.errors import JournalError
 from homing.journal.disk import Directory, OpenFile
 from homing.journal.events import Delivered
-from homing.journal.log import recover, segment_name
+from homing.journal.log import Log, recover, segment_name
 from homing.journal.reader import read
 from homing.journal.segment import BLOCKS_AT
 from tests.journal.conftest import MakeLog
@@ -117,3 +118,59 @@ def test_retention_does_not_make_what_somebody_removed(tmp_path: Path, make_log:
     log.retain()
     assert numbers(tmp_path) == [1, 4, 5]
     assert not (tmp_path / segment_name(2)).exists()
+
+
+def reopened(path: Path, make_log: MakeLog) -> Log:
+    """A log of one event a segment, in its second life, whose retention holds all."""
+    former = path.with_name("former")
+    first = make_log(former, segment_bytes=BLOCKS_AT + 1)
+    for i in range(1, 6):
+        first.append([event(i)], skew=0)
+    shutil.copytree(former, path)
+    log = make_log(path, segment_bytes=BLOCKS_AT + 1)
+    log.hold = 1
+    return log
+
+
+@pytest.mark.parametrize("harm", [lambda path: (path / segment_name(2)).unlink(), shutil.rmtree])
+def test_who_asks_whether_a_journal_is_crowded_makes_nothing(
+    tmp_path: Path, make_log: MakeLog, harm: Callable[[Path], None]
+) -> None:
+    """It is another thread than the one that writes: both made what was removed, and locked each other out."""
+    path = tmp_path / "journal"
+    log = reopened(path, make_log)
+    harm(path)
+    before = sorted(tmp_path.rglob("*"))
+    assert not log.crowded
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_cannot_be_looked_for_is_not_written_twice(
+    tmp_path: Path, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log(tmp_path)
+    log.append([event(1)], skew=0)
+    stat = os.stat
+
+    def unsearchable(path: Path) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", unsearchable)
+    with pytest.raises(PermissionError):
+        log.append([event(2)], skew=0)
+    monkeypatch.setattr(os, "stat", stat)
+    log.append([event(2)], skew=0)
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_a_segment_that_is_held_and_removed_is_a_hole(tmp_path: Path, make_log: MakeLog) -> None:
+    path = tmp_path / "journal"
+    log = reopened(path, make_log)
+    log.hold = 3
+    (path / segment_name(2)).unlink()
+    log.retain()
+    assert log.holes == 0  # a checkpoint has it
+    (path / segment_name(3)).unlink()
+    log.retain()
+    log.retain()
+    assert log.holes == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from homing.push.returning import Returning
 from homing.push.sessions import Limits
 from homing.testing import RecordingLink
 from homing.wire import relay
@@ -179,3 +180,20 @@ def test_a_connector_that_was_away_when_the_client_went_and_came_back_asks_too()
     assert desk.ids(link) == []
     desk.settle()
     assert desk.ids(link) == [4, 5]
+
+
+def test_without_dispatchers_nobody_is_asked_and_nothing_kept_for_the_answer() -> None:
+    """A client that comes again and again meanwhile left a question each time."""
+    made: list[bytes] = []
+
+    def new_id() -> bytes:
+        made.append(message_id(len(made)))
+        return made[-1]
+
+    returning = Returning(NODE, new_id)
+    returning.note(client_id(1), 0.0)
+    returning.ask([], client_id(1))
+    assert not made
+    link = RecordingLink("dispatchers")
+    returning.ask([link])
+    assert returning.answered(made[0], sure=True) == [client_id(1)]

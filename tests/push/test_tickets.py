@@ -138,6 +138,9 @@ def test_an_authority_that_is_not_there_is_named() -> None:
         (403, b"<html>go away</html>", Denied),
         (404, b"Not Found", Malformed),
         (405, b"Method Not Allowed", Malformed),
+        (308, b"elsewhere", Malformed),
+        (408, b"what comes before it was too slow", Unavailable),
+        (429, b"what comes before it has enough", Unavailable),
         (503, b'{"reason": "no connector answers"}', Unavailable),
     ],
 )
@@ -187,8 +190,25 @@ def test_what_breaks_off_or_is_no_http_is_tried_again(said: bytes) -> None:
             thread.join()
 
 
+def test_a_connector_that_nobody_can_look_up_is_asked_for_anew() -> None:
+    """It ended the dialling."""
+
+    async def main(url: str) -> None:
+        async with Subscriber(CLIENT, authority=url, timeout=0.5) as source:
+            with pytest.raises(RequestTimeout, match=r"a\.\.b"):
+                await source.subscribe("n >= 0")
+
+    answers = Answers()
+    ticket = Ticket("ok", CLIENT, 1, "t", "a..b:7005")
+    answers.body = json.dumps({at: getattr(ticket, at) for at in Ticket.__struct_fields__}).encode()
+    with authority(answers) as url:
+        asyncio.run(main(url))
+    assert len(answers.asked) > 1
+
+
 def test_a_bad_url_and_two_sources_of_tokens_are_refused() -> None:
-    with pytest.raises(Malformed):
-        ask_authority("no url", CLIENT)
+    for url in ("no url", "http://host:port", "http://two words"):
+        with pytest.raises(Malformed):
+            ask_authority(url, CLIENT)
     with pytest.raises(ConfigError, match="not both"):
         Subscriber(CLIENT, authority="http://localhost", token="t", timestamp=int(time.time()))

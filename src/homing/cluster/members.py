@@ -125,7 +125,8 @@ class View:
 
     def replace(self, members: Iterable[Member]) -> list[Change]:
         """The whole truth at once, as after a reconnect to the agent."""
-        fresh = {member.id: member for member in members}
+        # Of two with one id the later holds, as for those who hear of them one by one.
+        fresh = {member.id: member for member in sorted(members, key=lambda one: one.epoch)}
         gone = [member for key, member in self._alive.items() if key not in fresh]
         changes = [change for member in gone for change in self.down(member, failed=True)]
         for member in fresh.values():

@@ -150,8 +150,9 @@ class Log:
         self._good = 0  # bytes of the open segment that are whole blocks
         self._opened = 0.0
         self._tells = True  # whether the disk says which name leads to the open segment
-        self._sizes = self._measure()
-        self._starts: dict[str, float] = {}  # of these, when some began, as their headers say
+        self._sizes: dict[str, int] = {}
+        self._starts: dict[str, float] = {}  # when these began, if they say so
+        self._measure()
 
     def append(self, events: Sequence[Event], skew: int) -> int:
         """Write a group as one or more blocks, as durable as configured; the last number.
@@ -167,10 +168,11 @@ class Log:
             file.write(data)
             if self._durable:
                 file.sync()
+            missing = self._tells and not file.there
         except (OSError, JournalError) as error:
             self._undo(error)
             raise
-        if self._tells and not file.there:
+        if missing:
             self._miss()
             return self.append(events, skew)
         self._good += len(data)
@@ -213,6 +215,7 @@ class Log:
             file.sync()
             self.disk.sync()
         self._good = self._sizes[name] = file.size
+        self._starts[name] = now
         self._tells = file.there  # not where a file has another number by its name than open
 
     def _miss(self) -> None:
@@ -226,7 +229,7 @@ class Log:
             last,
         )
         self.holes += 1
-        self._sizes.pop(self._file_name, None)
+        self._forget(self._file_name)
         self._file = None
 
     def _undo(self, error: OSError | JournalError) -> None:
@@ -275,16 +278,26 @@ class Log:
                 break
             if not self._remove(name):
                 break
-            total -= self._sizes.pop(name)
-            self._starts.pop(name, None)
+            total -= self._sizes[name]
+            self._forget(name)
             gone.append(name)
         return gone
 
     def _forget_removed(self) -> None:
-        """Somebody who needed room may have removed some: what is not there need not go."""
+        """Somebody who needed room may have removed some: what is not there need not go; what was held is a hole."""
         with suppress(OSError):
             there = set(self.disk.names())
-            self._sizes = {name: size for name, size in self._sizes.items() if name in there}
+            names = list(self._sizes)
+            gone = [name for name in names if name not in there]
+            if gone and self.hold is not None:
+                behind = names[names.index(gone[-1]) + 1 :]
+                self.holes += not behind or first_of(behind[0]) > self.hold
+            for name in gone:
+                self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._sizes.pop(name, None)
+        self._starts.pop(name, None)
 
     @property
     def crowded(self) -> bool:
@@ -309,15 +322,13 @@ class Log:
 
     def _began(self, names: Sequence[str]) -> float:
         """When the first of these segments began, which is when the one before it ended."""
-        for name in names:
-            if name not in self._starts:
-                try:
-                    header = read_header(self.disk.open(name).read(0, BLOCKS_AT))
-                except (ValueError, OSError):
-                    continue
-                self._starts[name] = header.created / 1e6
-            return self._starts[name]
-        return self._wall()
+        starts = map(self._starts.get, names)
+        return next((start for start in starts if start is not None), self._wall())
 
-    def _measure(self) -> dict[str, int]:
-        return {name: self.disk.open(name).size for name in segment_names(self.disk.names())}
+    def _measure(self) -> None:
+        """Look at each segment once: who asks later, from whatever thread, opens no file."""
+        for name in segment_names(self.disk.names()):
+            file = self.disk.open(name)
+            self._sizes[name] = file.size
+            with suppress(ValueError, OSError):
+                self._starts[name] = read_header(file.read(0, BLOCKS_AT)).created / 1e6

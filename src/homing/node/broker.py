@@ -162,7 +162,7 @@ def _add_plugs(
     """Peers have plugs of their own to connect with: each has a key of its own."""
     own = config.service.name
     bounds = BOUNDS.with_settings(config.node)
-    between = replace(bounds, wait_for_reader=False)
+    between = replace(bounds, wait_for_reader=False, inside=True)
     server = keyring.server()
     passed = max(PASSED, 2 * limits.message)
     told = Limits(message=limits.message, passed=passed)

@@ -7,7 +7,8 @@ import os
 import resource
 
 SPARE = 32
-"""Descriptors that connections leave for what a node opens itself: segments, checkpoints, children, links to peers. A quarter at most."""
+"""Descriptors that connections leave for what a node opens itself: segments, checkpoints, children, links to peers. A quarter at most.
+Half of them nodes and processes of the same fabric may take that come to us."""
 
 
 def raise_file_limit() -> int:
@@ -22,13 +23,13 @@ def raise_file_limit() -> int:
     return hard
 
 
-def keep_spare(file: int) -> None:
-    """OSError if another connection would take one of those; `file` is any open one.
+def keep_spare(file: int, inside: bool) -> None:
+    """OSError if another connection would take one of those; `file` is any open one. `inside`: it comes from the same fabric.
 
     The kernel gives the lowest number that is free: what a copy gets says how many are taken.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = min(SPARE, soft // 4)
+    spare = min(SPARE, soft // 4) // (2 if inside else 1)
     copy = os.dup(file)
     os.close(copy)
     if soft != resource.RLIM_INFINITY and copy >= soft - spare:

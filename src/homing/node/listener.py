@@ -76,7 +76,7 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(ACCEPTS_A_TURN):
             try:
-                keep_spare(self._socket.fileno())
+                keep_spare(self._socket.fileno(), self._plug.bounds.inside)
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return

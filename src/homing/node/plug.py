@@ -72,6 +72,10 @@ class Bounds:
     """Whether a peer that floods is read one chunk a turn. Off between nodes, where what is read
     in one turn leaves in one write: libuv itself stops after 32 chunks, 8 MB."""
 
+    inside: bool = False
+    """Whether they are between a fabric's own nodes and processes: without these the others are of no use, and may have
+    taken all descriptors that they may."""
+
     def with_settings(self, node: Node) -> Bounds:
         """These, with what the settings say of every plug."""
         return replace(

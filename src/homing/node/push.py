@@ -36,7 +36,7 @@ from homing.push.tokens import Keyring
 from homing.push.values import Value
 from homing.wire.packet import PacketStream
 
-NODE_BOUNDS = Bounds(wait_for_reader=False, backlog=256 << 20, breathe=False)
+NODE_BOUNDS = Bounds(wait_for_reader=False, backlog=256 << 20, breathe=False, inside=True)
 """Between nodes: both send, so neither waits for the other; a stuck one keeps what an outbox may
 hold, several times over."""
 SUBSCRIBER_BOUNDS = Bounds(high_water=64 << 10, low_water=16 << 10, backlog=16 << 20)
@@ -75,7 +75,7 @@ def start_matcher(
     if fleet.dynamic or elsewhere:
         dispatchers = () if elsewhere else None
     recovered = reopen_journal(host, config, "matcher", node)
-    _add(host, "publishers", replace(NODE_BOUNDS, wait_for_reader=True))
+    _add(host, "publishers", replace(NODE_BOUNDS, wait_for_reader=True, inside=False))
     for plug in ("dispatchers", "status", "ring"):
         _add(host, plug, NODE_BOUNDS)
     host.role = matcher = Matcher(

@@ -32,7 +32,7 @@ from homing.wire.zmtp import Limits
 
 # Both ends are ours: neither waits for the other to read, and what piles up is bounded by the
 # tickets a broker has open.
-_BETWEEN = Bounds(wait_for_reader=False, backlog=1 << 30)
+_BETWEEN = Bounds(wait_for_reader=False, backlog=1 << 30, inside=True)
 
 _log = logging.getLogger("homing.node")
 

@@ -7,7 +7,7 @@ the connector, as it does with every end, and who is away is named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from homing.ports import Link
 from homing.push.awaiting import Awaiting
@@ -35,7 +35,7 @@ class Returning:
         self._since.setdefault(client, since)
         return not known
 
-    def wait(self, awaiting: Awaiting, links: Iterable[Link], now: float) -> None:
+    def wait(self, awaiting: Awaiting, links: Sequence[Link], now: float) -> None:
         """What one that may be owed something is sent is awaited; it may be older than what waits."""
         client = awaiting.session.client
         if client in self._since:
@@ -47,12 +47,12 @@ class Returning:
         """It has gone again, or for good; whether it may be owed something."""
         return self._since.pop(client, None) is not None
 
-    def ask(self, links: Iterable[Link], client: bytes = b"") -> None:
+    def ask(self, links: Sequence[Link], client: bytes = b"") -> None:
         """Ask for one client, or for all of them: what was asked before counts no more then."""
         if not client:
             self._asked.clear()
         about = {c: since for c, since in self._since.items() if client in (b"", c)}
-        if about:
+        if about and links:
             identity = self._new_id()
             self._asked[identity] = about
             nothing = relay.Unsubscribe(identity, identity, self._node).encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from typing import Final
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -21,6 +21,8 @@ MAX_REASON: Final = 200
 """Characters of a page that is shown instead of a reason."""
 
 _NOT_SERVED: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+# Said by what may stand before it: that our key is wrong is not meant.
+_LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -43,6 +45,8 @@ def ask_authority(url: str, client_id: str, api_key: str = "") -> Ticket:
         code, answer = _fetch(request)
         if code < HTTPStatus.MULTIPLE_CHOICES:
             return msgspec.json.decode(answer, type=Ticket)
+    except InvalidURL as error:
+        raise Malformed(f"{url!r} is no authority: {error}") from None
     except HTTPException as error:
         what = f"what answers there speaks no HTTP ({type(error).__name__})"
         raise Unavailable(f"no authority at {url}: {what}") from None
@@ -68,9 +72,9 @@ def _fetch(request: Request) -> tuple[int, bytes]:
 
 def _refusal(url: str, code: int, body: bytes) -> HomingError:
     reason = _reason(body) or f"HTTP {code}"
-    if code in _NOT_SERVED:
+    if code < HTTPStatus.BAD_REQUEST or code in _NOT_SERVED:
         return Malformed(f"{url} is no authority: HTTP {code}")
-    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR or code in _LATER:
         return Unavailable(f"the authority at {url} cannot: {reason}")
     return Denied(f"the authority says no: {reason}")
 
