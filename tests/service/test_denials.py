@@ -156,3 +156,18 @@ def test_other_lists_send_away_who_may_no_longer_serve() -> None:
     stage.answer(successor, b"done")
     assert client.take_frames()[-1][-1] == b"done"
     assert not stage.broker.may_stay(stage.link("cloudfe", b"lyon", "lyon"))
+
+
+def test_a_peer_with_more_services_than_we_know_stays_a_peer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was taken for gone, without a word."""
+    where = {b"lyon": ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")}
+    stage = Stage(BrokerPolicy(max_services=2), peers=where)
+    feed = stage.link("statefe/lyon")
+    for idle in (1, 2):
+        state = State(b"lyon", 3 * idle, dict.fromkeys(("a", "b", "c"), idle))
+        stage.broker.receive(feed, mdp_peers.write(state), stage.now)
+    peer = stage.broker.federation.peers[b"lyon"]
+    assert (peer.heard, peer.capacity) == (stage.now, {b"a": 2, b"b": 2})
+    assert [record.__dict__["peer"] for record in caplog.records] == ["lyon"]

@@ -94,7 +94,9 @@ async def subscribe(
 async def _subscribe(source: Subscriber, filter: str, where: str) -> None:
     """Until it is in force; a person at a terminal is told, as nothing else may come for long."""
     try:
-        await awaited(source.subscribe(filter), f"waiting for a connector at {where}")
+        await awaited(
+            source.subscribe(filter), f"waiting for a connector at {where}, and its matchers"
+        )
     except RequestTimeout as late:
         raise Unavailable(str(late)) from late
     if sys.stderr.isatty():

@@ -57,6 +57,14 @@ class Denials:
         what = "not the peer that service.peers names publishes at its statebe"
         self._tell(what, "", peer=peer, found=found)
 
+    def too_many_of(self, peer: bytes) -> None:
+        """A peer serves more than `service.max_services`: what is beyond is not asked of it."""
+        self._tell(
+            "a peer tells more services than service.max_services: the rest is not sent there",
+            "",
+            peer=peer,
+        )
+
     def _tell(self, what: str, user: str, **named: bytes) -> None:
         wish: tuple[str | bytes, ...] = (what, user, *named.values())
         if wish in self._told:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from homing.errors import RemoteProtocolError
 from homing.ports import Link
@@ -111,9 +114,12 @@ class StateFeed:
             peer.mistaken = state.broker
             self._broker.denials.news_of_another(self._known_as, state.broker)
             return
-        if len(state.services) <= self._broker.policy.max_services:
-            peer.publish(state, now)
-            self._broker.core.pump_hungry(now)
+        most = self._broker.policy.max_services
+        if len(state.services) > most:
+            self._broker.denials.too_many_of(self._known_as)
+            state = replace(state, services=dict(islice(state.services.items(), most)))
+        peer.publish(state, now)
+        self._broker.core.pump_hungry(now)
 
     def closed(self, now: float) -> None:
         """The peer falls silent; its expiry decides."""
