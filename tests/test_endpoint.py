@@ -34,6 +34,7 @@ def test_forms(text: str, endpoint: Endpoint) -> None:
     [
         *("", "tcp://", "host", "host:", "host:x", "host:65536", "host:-1", "::1:5555", "host:²"),
         *("udp://h:1", "ipc://", "ipc://@", "ipc://" + "p" * 200),
+        "host:" + "9" * 5_000,
     ],
 )
 def test_what_is_no_endpoint_is_named_in_the_error(text: str) -> None:

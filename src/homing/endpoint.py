@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from homing.errors import ConfigError
 
+_PORT = re.compile(r"[0-9]{1,5}")
 _HINT = "an endpoint is tcp://HOST:PORT (or HOST:PORT), tcp://[IPv6]:PORT or ipc://PATH"
 
 # The kernel's sun_path holds 108 bytes with its end mark.
@@ -57,7 +58,7 @@ def parse_endpoint(text: str) -> Endpoint:
             [f"{text!r}: homing speaks tcp:// and ipc://, not {scheme}://"], hint=_HINT
         )
     host, colon, port = rest.rpartition(":")
-    if not colon or not (port == "*" or (port.isascii() and port.isdigit() and int(port) < 65536)):
+    if not colon or not (port == "*" or (_PORT.fullmatch(port) and int(port) < 65536)):
         raise ConfigError([f"{text!r}: expected host:port with a port from 0 to 65535"], hint=_HINT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
