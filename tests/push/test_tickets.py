@@ -16,6 +16,7 @@ import pytest
 
 import homing
 from homing.errors import ConfigError, Denied, Malformed, RequestTimeout, Unavailable
+from homing.push import tickets
 from homing.push.subscriber import Subscriber
 from homing.push.tickets import Ticket, ask_authority
 from homing.testing import Fabric, fabric
@@ -184,6 +185,31 @@ def test_what_breaks_off_or_is_no_http_is_tried_again(said: bytes) -> None:
             asyncio.run(main())
         finally:
             listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_trickles_is_not_waited_for(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece came in time, and the whole never: a subscriber stayed unconnected for hours."""
+    monkeypatch.setattr(tickets, "TIMEOUT", 0.5)
+
+    def serve() -> None:
+        link, _ = listening.accept()
+        with link, suppress(OSError):  # until it is shut
+            link.sendall(head)
+            for _ in range(200):
+                link.sendall(b"7")
+                time.sleep(0.02)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with pytest.raises(Unavailable, match="no answer"):
+                ask_authority(f"http://127.0.0.1:{listening.getsockname()[1]}", CLIENT)
+        finally:
             thread.join()
 
 
