@@ -100,3 +100,31 @@ def test_who_lets_in_and_then_hangs_up_is_told_once(
     asyncio.run(test())
     assert caplog.text.count("no connection, trying on: ") == 1
     assert told in caplog.text
+
+
+def test_the_next_node_is_tried_when_one_hangs_up_without_a_word() -> None:
+    """Each connection was taken for a good one: with several nodes named it stayed with the first for ever."""
+
+    async def test() -> None:
+        reached = asyncio.Event()
+
+        def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            reached.set()
+            writer.close()
+
+        async with (
+            await asyncio.start_server(hang_up, "127.0.0.1") as first,
+            await asyncio.start_server(greet, "127.0.0.1") as second,
+        ):
+            ends = [f"127.0.0.1:{one.sockets[0].getsockname()[1]}" for one in (first, second)]
+            async with Subscriber("ab" * 12, *ends) as subscriber, asyncio.timeout(12):
+                waits = asyncio.ensure_future(subscriber.subscribe("n >= 0"))
+                try:
+                    await reached.wait()
+                finally:
+                    waits.cancel()
+
+    asyncio.run(test())
