@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from homing.errors import ConfigError
 
+_PORT = re.compile(r"[0-9]{1,5}")
 _HINT = "an endpoint is tcp://HOST:PORT (or HOST:PORT), tcp://[IPv6]:PORT or ipc://PATH"
 
 # The kernel's sun_path holds 108 bytes with its end mark.
@@ -57,7 +58,7 @@ def parse_endpoint(text: str) -> Endpoint:
             [f"{text!r}: homing speaks tcp:// and ipc://, not {scheme}://"], hint=_HINT
         )
     host, colon, port = rest.rpartition(":")
-    if not colon or not (port == "*" or _is_port(port)):
+    if not colon or not (port == "*" or (_PORT.fullmatch(port) and int(port) < 65536)):
         raise ConfigError([f"{text!r}: expected host:port with a port from 0 to 65535"], hint=_HINT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -66,10 +67,6 @@ def parse_endpoint(text: str) -> Endpoint:
     if not _can_be_asked_for(host):
         raise ConfigError([f"{text!r}: no host can have this name"], hint=_HINT)
     return Endpoint("" if host == "*" else host, 0 if port == "*" else int(port))
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10 and int(text) < 65536
 
 
 def _can_be_asked_for(host: str) -> bool:

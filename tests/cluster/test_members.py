@@ -74,6 +74,7 @@ def test_tags_round_trip() -> None:
     [
         {"role": "matcher", "id": "zz"},
         {"role": "matcher", "id": "01" * 8, "epoch": "-1"},
+        {"role": "matcher", "id": "01" * 8, "epoch": "9" * 5_000},
         {"role": "matcher", "id": "01" * 8, "address": "nonsense"},
         {"role": "matcher", "id": "01" * 8, "address": "status=127.0.0.1:"},
         {"role": "matcher", "id": "01" * 8, "address": "status=nonsense"},
@@ -98,6 +99,7 @@ def test_static_list() -> None:
 
 def test_every_bad_line_of_a_static_list_is_named() -> None:
     good = "matcher:0011223344556677@status=127.0.0.1:7002"
+    far = "matcher:0011223344556688@status=127.0.0.1:" + "9" * 5_000
     with pytest.raises(ConfigError) as caught:
-        parse_members([good, "nonsense", good, "matcher:00@status=127.0.0.1:1", "a:b@c"])
-    assert len(caught.value.problems) == 4
+        parse_members([good, "nonsense", good, "matcher:00@status=127.0.0.1:1", "a:b@c", far])
+    assert len(caught.value.problems) == 5

@@ -99,6 +99,13 @@ def test_a_file_that_is_no_toml_names_the_line(tmp_path: Path) -> None:
         _load(file)
 
 
+@pytest.mark.parametrize("value", ["9" * 5_000, "[" * 5_000])
+def test_a_value_that_python_itself_cannot_read_is_told(tmp_path: Path, value: str) -> None:
+    file = _write(tmp_path, f"[service]\nrouters = {value}\n")
+    with pytest.raises(ConfigError, match=r"homing\.toml: a number of thousands of digits"):
+        _load(file)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [(b"\xff\xfe", "not UTF-8"), (b"#" * (1 << 20) + b"\n", "is it the right file")],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from homing.errors import DiskFull
 from homing.journal.body import decode
 from homing.journal.events import Delivered, Event, PublicationAccepted
-from homing.journal.log import Limits, Log, segment_name, segment_names
+from homing.journal.log import Limits, Log, Recovery, segment_name, segment_names
 from homing.journal.segment import BLOCKS_AT, Block, Damage, read_header, scan
 from homing.testing.disk import Disk
 
@@ -123,6 +123,22 @@ def test_a_last_segment_without_header_is_not_written_over() -> None:
     ]
     assert again.append([event(2)], skew=0) > 1
     assert disk.open(segment_name(1)).size == lost + BLOCKS_AT
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63, 10**20 - 1])
+def test_a_number_that_no_journal_comes_to_is_no_segments(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was taken for the newest: no block holds a number beyond it, and the thread ended there."""
+    disk = Disk()
+    log(disk).append([event(1)], skew=0)
+    disk.open(segment_name(number)).write(b"somebody's")
+    again = log(disk, segment_bytes=1, retain_bytes=1)
+    assert again.recovered == Recovery(1, 1)
+    assert [again.append([event(n)], skew=0) for n in (2, 3, 4)] == [2, 3, 4]
+    assert disk.read(segment_name(number)) == b"somebody's"
+    assert disk.names() == [segment_name(n) for n in (3, 4, number)]
+    assert caplog.text.count(f"{segment_name(number)} is no segment") == 1
 
 
 def test_a_segment_that_never_got_its_header_goes() -> None:

@@ -146,6 +146,8 @@ def test_an_empty_directory_is_an_empty_table(spark: SparkSession, tmp_path: Pat
         ({}, "needs a path"),
         ({"path": "x", "kinds": "Requests"}, "no such kinds of events: Requests"),
         ({"path": "x", "since": "yesterday"}, "since is a time"),
+        ({"path": "x", "since": "9" * 5_000}, "since is a time"),
+        ({"path": "x", "maxEvents": "9" * 5_000}, "maxEvents is a number above 0"),
         ({"path": "x", "maxEvents": "0"}, "maxEvents is a number above 0"),
         ({"path": "x", "damage": "ignore"}, "damage is skip or fail"),
     ],

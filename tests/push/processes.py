@@ -74,8 +74,12 @@ class Processes:
     def __init__(self, directory: Path, *settings: str) -> None:
         self.data = directory / "data"
         self.offset = free_offset()
-        self._settings = [word for text in settings for word in ("--set", text)]
         self._running: dict[str, asyncio.subprocess.Process] = {}
+        self.set(*settings)
+
+    def set(self, *settings: str) -> None:
+        """Settings of the nodes that are started from now on."""
+        self._settings = [word for text in settings for word in ("--set", text)]
 
     def port(self, default: int) -> str:
         return f"127.0.0.1:{default + self.offset}"

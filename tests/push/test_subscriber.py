@@ -130,7 +130,8 @@ def test_a_subscription_with_a_slash_in_its_name_is_its_own(
             quay.role.receive(quay.link, b"+sub\r\n", 0.0)
             await asked
         quay.link.take()
-        for number, name in enumerate(("default/2", "default/x", "other/2")):
+        far = "default/" + "9" * 5_000
+        for number, name in enumerate(("default/2", "default/x", "other/2", far)):
             quay.push(number, name)
             await anext(source)
         assert b"unsub" not in [elements(one)[0] for one in quay.link.take()]

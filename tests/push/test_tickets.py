@@ -16,6 +16,7 @@ import pytest
 
 import homing
 from homing.errors import ConfigError, Denied, Malformed, RequestTimeout, Unavailable
+from homing.push import tickets
 from homing.push.subscriber import Subscriber
 from homing.push.tickets import Ticket, ask_authority
 from homing.testing import Fabric, fabric
@@ -204,6 +205,31 @@ def test_a_connector_that_nobody_can_look_up_is_asked_for_anew() -> None:
     with authority(answers) as url:
         asyncio.run(main(url))
     assert len(answers.asked) > 1
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_trickles_is_not_waited_for(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece came in time, and the whole never: a subscriber stayed unconnected for hours."""
+    monkeypatch.setattr(tickets, "TIMEOUT", 0.5)
+
+    def serve() -> None:
+        link, _ = listening.accept()
+        with link, suppress(OSError):  # until it is shut
+            link.sendall(head)
+            for _ in range(200):
+                link.sendall(b"7")
+                time.sleep(0.02)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with pytest.raises(Unavailable, match="no answer"):
+                ask_authority(f"http://127.0.0.1:{listening.getsockname()[1]}", CLIENT)
+        finally:
+            thread.join()
 
 
 def test_a_bad_url_and_two_sources_of_tokens_are_refused() -> None:

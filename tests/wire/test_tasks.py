@@ -12,6 +12,7 @@ from homing.wire.frames import pack, prefix
 
 texts = st.text(min_size=1, max_size=60, alphabet=st.characters(exclude_categories=["Cs"]))
 datas = st.lists(st.binary(max_size=300), min_size=1, max_size=3).map(pack)
+counts = st.integers(1, 2**32 - 1)
 stamps = st.one_of(
     st.none(),
     st.integers(-(2**63), 2**63 - 1),
@@ -22,7 +23,7 @@ envelopes = st.sampled_from([b"", prefix([b""]), prefix([b"\x00\x00\x00\x07", b"
 
 messages = st.one_of(
     st.builds(tasks.Connect, texts, texts, st.integers(1, 65536)),
-    st.builds(tasks.Config, texts, st.lists(texts), st.integers(1), st.integers(1), st.integers(1)),
+    st.builds(tasks.Config, texts, st.lists(texts), counts, counts, st.integers(1)),
     st.builds(tasks.Ping, stamps),
     st.builds(tasks.Pong, stamps),
     st.builds(tasks.Task, texts, texts, datas, st.integers(0, 9), st.integers(0, 2**32 - 1)),
@@ -111,6 +112,13 @@ MALFORMED = {
     "long service": pack([b'{"request":"CONNECT","service":"' + b"y" * 256 + b'"}', b""]),
     "deep JSON": pack([b'{"request":"PING","x":' + b"[" * 4000 + b"}", b""]),
     "broken config": pack([b'{"request":"CONFIG"}', b"{}"]),
+    "endless config": pack(
+        [
+            b'{"request":"CONFIG"}',
+            b'{"broker":"b","group":[],"heartbeat_ms":1%b,"liveness":3,"max_body":1}'
+            % (b"0" * 400),
+        ]
+    ),
 }
 
 

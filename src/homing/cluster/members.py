@@ -65,7 +65,7 @@ def from_tags(name: str, tags: Mapping[str, str]) -> Member | None:
             raise Malformed(f"{name}: address tag {item!r}: {error}") from error
         endpoints[plug] = endpoint
     epoch = tags.get("epoch", "0")
-    if not epoch.isdecimal():
+    if not epoch.isdecimal() or len(epoch) > TAGS_MAX:
         raise Malformed(f"{name}: epoch tag {epoch[:40]!r} is not a number")
     roles = frozenset(filter(None, tags["role"].split(",")))
     return Member(name, parse_node_id(tags["id"]), roles, endpoints, int(epoch))

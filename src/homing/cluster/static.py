@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from homing.cluster.members import Member
+from homing.endpoint import parse_endpoint
 from homing.errors import ConfigError, Malformed
 from homing.ids import parse_node_id
 
@@ -18,8 +19,12 @@ def parse_member(text: str) -> Member:
     endpoints = {}
     for item in tail.split(","):
         plug, equals, endpoint = item.partition("=")
-        host, port_colon, port = endpoint.rpartition(":")
-        if not (plug and equals and host and port_colon and port.isdecimal()):
+        host, _, port = endpoint.rpartition(":")
+        try:
+            sound = plug and equals and host and port != "*" and not parse_endpoint(endpoint).path
+        except ConfigError:
+            sound = False
+        if not sound:
             raise Malformed(f"{item!r} in {text!r} is not PLUG=HOST:PORT")
         endpoints[plug] = endpoint
     member_id = parse_node_id(identity)

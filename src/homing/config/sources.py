@@ -42,6 +42,9 @@ def from_toml(text: str, path: str, problems: list[str]) -> Iterator[Given]:
     except tomllib.TOMLDecodeError as error:
         problems.append(_toml_problem(str(error), path))
         return
+    except (ValueError, RecursionError):  # of Python's own int() and stack: they name no line
+        problems.append(f"{path}: a number of thousands of digits, or brackets nested as deep")
+        return
     lines = key_lines(text)
     for section, body in tables.items():
         where = f"{path}:{line_of(lines, (section,))}"

@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 SUFFIX = ".hj"
 _SEGMENT = re.compile(r"[0-9]{20}\.hj")  # nothing else: `1.hj`, somebody's copy, would sort last
+# Half of what a block's eight bytes hold: whatever there is, a journal goes on behind it. No node comes that far.
+_BEYOND = f"{1 << 62:020d}"
 COPY_SUFFIX = ".parquet"  # the same in columns (homing.journal.sealing): it goes with its segment
 # Of a request in a run, which a peer answered: three events in 30 bytes of times, sizes and parties. [kind, at] alone
 # has 11. What is cut off may have been read by someone, so its numbers are not given out again: the next one is beyond
@@ -76,12 +78,16 @@ def first_of(name: str) -> int:
 
 def segment_names(names: Sequence[str]) -> list[str]:
     """Those of a directory's files that are segments, oldest first."""
-    return sorted(name for name in names if _SEGMENT.fullmatch(name))
+    return sorted(name for name in names if name < _BEYOND and _SEGMENT.fullmatch(name))
 
 
 def recover(disk: Disk) -> Recovery:
     """Cut the last segment's torn tail and find the number to go on from."""
-    names = segment_names(disk.names())
+    there = disk.names()
+    names = segment_names(there)
+    for name in there:
+        if name >= _BEYOND and _SEGMENT.fullmatch(name):
+            _log.warning("%s is no segment of a journal: none comes to that number", name)
     found = Recovery(segments=len(names))
     if not names:
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ from homing.pipeline.remote import Remote, parse_remote
 from homing.pipeline.schema import EVENTS, arrow_part
 
 log = logging.getLogger(__name__)
+
+_COUNT = re.compile(r"[0-9]{1,18}")  # Spark's numbers and ours have 64 bits
 
 
 @dataclass
@@ -143,9 +146,9 @@ def _moment(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if not text:
         return None
-    if text.isdigit():
-        return int(text)
     try:
+        if _COUNT.fullmatch(text):
+            return int(text)
         found = datetime.fromisoformat(text)
     except ValueError:
         raise PipelineError(f"{name} is a time (ISO 8601) or µs, not {text!r}") from None
@@ -156,6 +159,6 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if not text:
         return None
-    if not text.isdigit() or int(text) == 0:
+    if not _COUNT.fullmatch(text) or int(text) == 0:
         raise PipelineError(f"{name} is a number above 0, not {text!r}")
     return int(text)

@@ -14,7 +14,7 @@ from homing.ports import Link, Port
 from homing.push.links import BEAT
 
 PATIENCE: Final = 2.0
-"""Seconds without a link before the next node of the list is tried."""
+"""Seconds without a word before the next node of the list is tried."""
 NEXT: Final = "next"
 
 
@@ -34,6 +34,7 @@ class Calling(ABC):
         self._at = 0
         self._link: Link | None = None
         self._heard = 0.0
+        self._leaving = False  # the next node is tried soon
         self._listening = True
         port.connect(self.plug, self._endpoints[0])
         port.later(0.0, BEAT)
@@ -57,7 +58,6 @@ class Calling(ABC):
         self._link = link
         self._heard = now
         self._listening = True
-        self._port.cancel(NEXT)
         try:
             self.greet(link)
         except HomingError as error:  # it has nothing to say who it is with
@@ -68,6 +68,9 @@ class Calling(ABC):
         if link is not self._link:
             return
         self._heard = now
+        if self._leaving:
+            self._leaving = False
+            self._port.cancel(NEXT)
         try:
             self.take(message, now)
         except (RemoteProtocolError, Malformed) as error:
@@ -77,10 +80,10 @@ class Calling(ABC):
     def closed(self, link: Link, now: float) -> None:
         if link is self._link:
             self._link = None
-            self._port.later(now + PATIENCE, NEXT)
+            self._leave(now)
 
     def wake(self, key: Hashable, now: float) -> None:
-        if key == NEXT and self._link is None:
+        if key == NEXT:
             self._next(now)
         elif key == BEAT:
             self._beat(now)
@@ -97,16 +100,22 @@ class Calling(ABC):
         self._port.later(now + self.beat, BEAT)
         link = self._link
         if link is None:
-            self._port.later(now + PATIENCE, NEXT)
+            self._leave(now)
         elif self._listening and now - self._heard > self.silence:
             link.close("silent for too long")
             self.closed(link, now)
         else:
             link.send(self.sign)
 
+    def _leave(self, now: float) -> None:
+        """Go on to the next node soon, unless this one says something: a link alone is no answer."""
+        if not self._leaving:
+            self._leaving = True
+            self._port.later(now + PATIENCE, NEXT)
+
     def _next(self, now: float) -> None:
-        """Nobody answers here: try the next one, in turn."""
-        if len(self._endpoints) > 1:
+        """Nobody answers here: try the next one, in turn; a link that is there is given the same time."""
+        if self._link is None and len(self._endpoints) > 1:
             self._port.disconnect(self.plug, self.endpoint)
             self._at = (self._at + 1) % len(self._endpoints)
             self._port.connect(self.plug, self.endpoint)

@@ -56,6 +56,7 @@ class MooredLink(Link, asyncio.Protocol):
         self._out: list[bytes] = []
         self.over = moorings.loop.create_future()
         self.dumb = False  # the peer hung up without a word
+        self.fault = ""  # why we hung up
         self._heard = False
 
     def send(self, message: bytes) -> None:
@@ -66,6 +67,7 @@ class MooredLink(Link, asyncio.Protocol):
     def close(self, reason: str = "") -> None:
         self._flush()
         if reason:
+            self.fault = reason
             self._moorings.failure = f"{self.where}: {reason}"
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -176,6 +178,7 @@ class Moorings:
 
     async def _keep(self, plug: str, where: Endpoint) -> None:
         backoff = Backoff(random.random, *PAUSES)
+        fled = False
         while True:
             link = MooredLink(self, plug)
             try:
@@ -186,11 +189,10 @@ class Moorings:
                     await self._dial(link, where)
                 since = self.loop.time()
                 await link.over
-                if self.loop.time() - since >= AT_ONCE:
+                stayed = self.loop.time() - since >= AT_ONCE
+                if stayed:
                     backoff.reset()
-                    self._unreached.discard(where)
-                elif link.dumb:
-                    self._note(where, f"{where}: it hung up {_GUESS}")
+                fled = self._judge(link, where, stayed, fled)
             except HomingError as error:
                 self._note(where, str(error))
             except (OSError, TimeoutError) as error:
@@ -199,6 +201,21 @@ class Moorings:
                 link.close()
                 raise
             await asyncio.sleep(backoff.pause())
+
+    def _judge(self, link: MooredLink, where: Endpoint, stayed: bool, again: bool) -> bool:
+        """Note what was wrong with a connection that is over; whether the peer fled from it.
+
+        Once is no trouble yet: it may be drained, or have told its role why.
+        """
+        if link.fault:
+            self._note(where, f"{where}: {link.fault}")
+        elif stayed:
+            self._unreached.discard(where)
+        elif link.dumb:
+            self._note(where, f"{where}: it hung up {_GUESS}")
+        elif again:
+            self._note(where, f"{where}: it hangs up as soon as it has answered")
+        return not stayed
 
     def _note(self, where: Endpoint, said: str) -> None:
         """Log it once for each endpoint and outage: who only waits for pushes is told in no other way."""

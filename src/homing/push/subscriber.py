@@ -18,6 +18,7 @@ the next one; with `ack="manual"` only by `await subscriber.ack(push)`.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal, Self
@@ -42,6 +43,8 @@ from homing.wire.pushed import Auth, Gap, Push, Wait
 DEFAULT_CONNECTOR = "127.0.0.1:7005"
 # Publications kept for an application that is busy; then the connection is not read.
 MAX_KEPT = 10_000
+# What stands behind the name of an alternative; more digits are of a name that has a slash.
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class Subscriber:
@@ -241,7 +244,7 @@ class Subscriber:
 
     def _is_left_over(self, name: str) -> bool:
         whole, mark, number = name.rpartition("/")
-        if not mark or name in self._parts or not number.isdecimal():
+        if not mark or name in self._parts or not _NUMBER.fullmatch(number):
             return False
         return int(number) > self._parts.get(whole, MAX_SUBSCRIPTIONS)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
-from http.client import HTTPException, InvalidURL
-from typing import Final
+from http.client import HTTPException, HTTPResponse, InvalidURL
+from typing import Any, Final, Self
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.request import HTTPHandler, HTTPSHandler, Request, build_opener
 
 import msgspec
 
@@ -14,7 +18,7 @@ from homing.endpoint import why_unreachable
 from homing.errors import Denied, HomingError, Malformed, Unavailable
 
 TIMEOUT: Final = 5.0
-"""Seconds for the authority's answer, which takes it a millisecond."""
+"""Seconds for the authority's whole answer, which takes it a millisecond."""
 MAX_TICKET: Final = 64 << 10
 """Bytes read of an answer; a ticket has some two hundred."""
 MAX_REASON: Final = 200
@@ -62,12 +66,50 @@ def ask_authority(url: str, client_id: str, api_key: str = "") -> Ticket:
 
 def _fetch(request: Request) -> tuple[int, bytes]:
     """The status and the body of whatever is answered."""
-    try:
-        with urlopen(request, timeout=TIMEOUT) as answer:
-            return answer.status, answer.read(MAX_TICKET)
-    except HTTPError as error:
-        with error:
-            return error.code, error.read(MAX_TICKET)
+    with _Brief() as brief:
+        try:
+            with build_opener(brief).open(request, timeout=TIMEOUT) as answer:
+                return answer.status, answer.read(MAX_TICKET)
+        except HTTPError as error:
+            with error:
+                return error.code, error.read(MAX_TICKET)
+
+
+class _Brief(HTTPHandler, HTTPSHandler):
+    """Shuts the connection when the time is over: a socket's own timeout is for each piece that it reads."""
+
+    def __enter__(self) -> Self:
+        self._over = False
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(TIMEOUT, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._over:  # whatever was made of what had come
+            raise TimeoutError
+
+    def do_open(self, http_class: Callable[..., Any], req: Request, **how: Any) -> HTTPResponse:
+        def connection(*to: Any, **how: Any) -> Any:
+            made = http_class(*to, **how)
+            made.response_class = self._respond
+            return made
+
+        return super().do_open(connection, req, **how)
+
+    def _respond(self, link: socket.socket, *how: Any, **named: Any) -> HTTPResponse:
+        self._socket = link
+        if self._over:
+            self._end()
+        return HTTPResponse(link, *how, **named)
+
+    def _end(self) -> None:
+        self._over = True
+        if self._socket is not None:
+            with suppress(OSError):  # it was closed meanwhile
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _refusal(url: str, code: int, body: bytes) -> HomingError:

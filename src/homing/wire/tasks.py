@@ -24,6 +24,8 @@ NO_BODY: Final = b"\x00\x00"
 
 # Whatever was sent comes back: nanoseconds are more than a float can hold, 64 bits what msgpack can.
 Stamp = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | str | None
+# JSON's own may have hundreds of digits, which no clock can add.
+Count = Annotated[int, msgspec.Meta(le=2**32 - 1)]
 
 
 class Connect(msgspec.Struct, frozen=True, tag=True):
@@ -39,8 +41,8 @@ class Config(msgspec.Struct, frozen=True):
 
     broker: str
     group: list[str]
-    heartbeat_ms: int
-    liveness: int
+    heartbeat_ms: Count
+    liveness: Count
     max_body: int
 
 
