@@ -445,3 +445,22 @@ def test_the_thread_rests_in_proportion(took: float, least: float, most: float) 
     rested = writer.rest(took, least, most)
     assert rested in (least, most, writer.RESTS * took)
     assert least <= rested <= max(least, most)
+
+
+def test_what_gathers_fast_ends_the_rest(tmp_path: Path, loop: Loop) -> None:
+    """Peers waited for the rest to be over, with nobody at work: no broker did more than 315 000 requests a second."""
+    journal = open_journal(
+        tmp_path,
+        bytes(8),
+        durability="os",
+        post=loop.post,
+        on_durable=loop.durable.append,
+        at_least=3600.0,
+    )
+    journal.append(publication(0))
+    loop.run_until(lambda: loop.durable != [])  # and now it rests
+    for i in range(writer.PRESSED_EVENTS // 2 + 1):
+        journal.append(publication(i))
+    assert journal._behind < writer.PRESSED_EVENTS
+    loop.run_until(lambda: loop.durable[-1:] == [journal.number])
+    journal.close()  # which ends a rest too

@@ -4,6 +4,7 @@
 it as one block, syncs it if asked to, and posts `on_durable(number)` back to the loop; while
 it waits for the disk the next group gathers. After a commit it rests in proportion to what that took, up to
 `interval`: a slow disk, or one that has much to write, gets large groups, and a quick one has hardly anybody wait.
+Half of what makes peers wait ends a rest: the other half may gather while that is written.
 
 A disk that is behind makes peers wait: from `PRESSED_EVENTS` on the host reads no more of them
 (`on_pressure`) until half of that is written.
@@ -51,7 +52,7 @@ _log = logging.getLogger(__name__)
 Durability = Literal["fsync", "os", "none"]
 Post = Callable[[Callable[[], None]], Any]
 
-# At 300 000 events/s, what the fastest broker makes, a tenth of a second of a disk that is slow.
+# At a million events/s, what the fastest broker makes, 30 ms of a disk that is slow.
 PRESSED_EVENTS = 32_768
 # Four times that, some 40 MB: every peer may still bring one chunk that was under way.
 BACKLOG_EVENTS = 131_072
@@ -119,6 +120,7 @@ class Journal:
         self._on_pressure = on_pressure
         self._pressed = False
         self._pressed_at = PRESSED_EVENTS
+        self._much = PRESSED_EVENTS // 2  # events that end a rest
         self._interval = interval
         self._at_least = at_least
         self._clock = clock or SystemClock()
@@ -131,6 +133,7 @@ class Journal:
         self._rung = False  # so that only the first event of a group pays for the bell
         self._bell = threading.Event()
         self._closing = threading.Event()
+        self._rested = threading.Event()  # much has gathered, or it is the end: no more rest
         self._in_hand: list[Event] = []  # the group being written
         self._scribe = threading.Thread(target=self._run, name="journal", daemon=True)
         self._scribe.start()
@@ -158,7 +161,7 @@ class Journal:
         if event.__class__ is RequestRun:
             return self._append_run(event)
         behind = self.number - self._taken
-        if (self.trouble or self.lost or behind >= self._pressed_at) and not self._admit(event):
+        if (self.trouble or self.lost or behind >= self._much) and not self._admit(event):
             return 0
         if event.__class__ in _BULK and not self._admit_bulk(event):
             return 0
@@ -218,6 +221,9 @@ class Journal:
         return True
 
     def _press(self) -> None:
+        """What has gathered ends a rest; what is too much has peers wait."""
+        if self._behind >= self._much and not self._rested.is_set():
+            self._rested.set()
         if not self._pressed and self._behind >= self._pressed_at and self._on_pressure:
             self._pressed = True
             self._on_pressure(True)
@@ -275,6 +281,7 @@ class Journal:
         if self.lost and not self.trouble:
             self._tell_of_gap()
         self._closing.set()
+        self._rested.set()
         self._bell.set()
         self._scribe.join()
         disk = self._log.disk
@@ -295,6 +302,7 @@ class Journal:
                 self._bell.wait(1.0)
                 self._bell.clear()
                 self._rung = False
+                self._rested.clear()
                 began = self._clock.monotonic()
                 if self._pending and not self._commit():
                     return
@@ -302,7 +310,7 @@ class Journal:
                 self._announce_sealed()
                 if not self._closing.is_set():
                     took = self._clock.monotonic() - began
-                    self._closing.wait(rest(took, self._at_least, self._interval))
+                    self._rested.wait(rest(took, self._at_least, self._interval))
             self._log.rotate()
             self._announce_sealed()
         except BaseException as error:
