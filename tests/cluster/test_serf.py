@@ -7,8 +7,8 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -71,6 +71,18 @@ def member(number: int) -> Member:
     )
 
 
+@asynccontextmanager
+async def running(*work: Coroutine[None, None, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Tasks for as long as something is looked at."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the condition spans processes
@@ -87,12 +99,7 @@ async def _join_leave_fail() -> None:
         first = SerfMembership(one.rpc, member(1), note)
         second = SerfMembership(two.rpc, member(2), lambda change: None)
         third = SerfMembership(three.rpc, member(3), lambda change: None)
-        tasks = [
-            asyncio.create_task(first.run()),
-            asyncio.create_task(second.run([one.bind])),
-            asyncio.create_task(third.run([one.bind])),
-        ]
-        try:
+        async with running(first.run(), second.run([one.bind]), third.run([one.bind])):
             await until(lambda: len(first.view) == 3 and len(third.view) == 3)
             assert first.view.members() == [member(1), member(2), member(3)]
             three.end(signal.SIGKILL)
@@ -103,10 +110,6 @@ async def _join_leave_fail() -> None:
             assert two.process.poll() is None
             await second.leave()
             await until(lambda: two.process.poll() is not None)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.slow
@@ -165,18 +168,14 @@ def test_a_key_that_is_refused_is_tried_again(tmp_path: Path) -> None:
         try:
             await _open_when_up(SerfAgent(*_split(agent.rpc), "other"))
             followed = SerfMembership(agent.rpc, member(1), lambda change: None, "secret")
-            running = asyncio.create_task(followed.run())
-            try:
+            async with running(followed.run()) as [following]:
                 await asyncio.sleep(0.5)
-                assert not running.done()
+                assert not following.done()
                 agent.end(signal.SIGKILL)
                 config.write_text('{"rpc_auth": "secret"}')
                 agent.start()
                 async with asyncio.timeout(20):
                     await followed.synced.wait()
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
         finally:
             agent.end(signal.SIGKILL)
 
@@ -201,15 +200,10 @@ def test_a_member_whose_address_makes_no_sense_is_left_out() -> None:
                 SerfMembership(agent.rpc, who, lambda change: None).run([one.bind])
                 for agent, who in ((two, cut), (three, member(3)))
             ]
-            tasks = [asyncio.create_task(each) for each in (first.run(), *others)]
-            try:
+            async with running(first.run(), *others) as tasks:
                 await until(lambda: len(first.view) == 2)
                 assert {change.member.name for change in told} == {"n1", "n3"}
                 assert not tasks[0].done()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(main())
 
@@ -226,14 +220,9 @@ def test_two_nodes_of_one_id_are_told(caplog: pytest.LogCaptureFixture) -> None:
                     three.rpc, msgspec.structs.replace(member(2), epoch=2), lambda change: None
                 ).run([one.bind]),
             ]
-            tasks = [asyncio.create_task(each) for each in (first.run(), *twins)]
-            try:
+            async with running(first.run(), *twins):
                 await until(lambda: {m.name for m in first.view.members()} == {"n1", "n3"})
                 await until(lambda: "n2 and n3 have one id" in _of_twins(caplog))
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(main())
 

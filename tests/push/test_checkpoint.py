@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homing.config import load
+from homing.config import Config, load
 from homing.journal.events import Event, NodeStarted, SessionOpened, SubscriptionSet
 from homing.journal.log import Limits
 from homing.journal.reader import read
@@ -134,22 +134,30 @@ def test_a_checkpoint_that_finds_no_room_leaves_none_of_itself(
     assert read_checkpoint(path) == (7, EVENTS)
 
 
+class Teller(Memory):
+    """A role that tells the same in each checkpoint."""
+
+    def checkpoint(self) -> list[Event]:
+        return EVENTS
+
+
+def at_home(data: Path) -> tuple[Config, Path]:
+    """A connector's settings, and where its journal is."""
+    config = load(Path("/dev/null"), flags={"node.data": str(data)}, environment={})
+    return config, journal_directory(config, "connector", NODE.hex())
+
+
 def test_retention_takes_only_what_a_checkpoint_includes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("homing.node.journals.Limits", lambda **_: Limits(1, 60.0, 1, 60.0))
     monkeypatch.setattr("homing.node.checkpoint.LOOK_SECONDS", 0.01)
-    config = load(Path("/dev/null"), flags={"node.data": str(tmp_path)}, environment={})
-    directory = journal_directory(config, "connector", NODE.hex())
+    config, directory = at_home(tmp_path)
     opened = EVENTS[0]
-
-    class Role(Memory):
-        def checkpoint(self) -> list[Event]:
-            return EVENTS
 
     async def life(remembers: bool) -> list[object]:
         host = Host()
-        host.role = role = Role()
+        host.role = role = Teller()
         recovered = reopen_journal(host, config, "connector", NODE)
         journal = host.journal_writer
         assert isinstance(journal, Journal)
@@ -187,16 +195,12 @@ def test_a_life_that_is_short_makes_a_checkpoint_of_what_those_before_it_left(
     """A node that is started again and again never gets to look; its journal grew past all limits."""
     monkeypatch.setattr("homing.node.journals.Limits", lambda **_: Limits(1, 60.0, 1, 60.0))
     monkeypatch.setattr("homing.node.checkpoint.LOOK_SECONDS", 3600.0)
-    config = load(Path("/dev/null"), flags={"node.data": str(tmp_path)}, environment={})
-    path = journal_directory(config, "connector", NODE.hex()) / CHECKPOINT
-
-    class Role(Memory):
-        def checkpoint(self) -> list[Event]:
-            return EVENTS
+    config, directory = at_home(tmp_path)
+    path = directory / CHECKPOINT
 
     async def life(done: Callable[[Journal], bool], *events: Event) -> None:
         host = Host()
-        host.role = role = Role()
+        host.role = role = Teller()
         reopen_journal(host, config, "connector", NODE)
         journal = host.journal_writer
         assert isinstance(journal, Journal)
@@ -225,16 +229,11 @@ def test_what_somebody_removes_of_a_journal_its_role_tells_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("homing.node.checkpoint.LOOK_SECONDS", 0.01)
-    config = load(Path("/dev/null"), flags={"node.data": str(tmp_path)}, environment={})
-    directory = journal_directory(config, "connector", NODE.hex())
-
-    class Role(Memory):
-        def checkpoint(self) -> list[Event]:
-            return EVENTS
+    config, directory = at_home(tmp_path)
 
     async def life(harm: bool) -> list[object]:
         host = Host()
-        host.role = role = Role()
+        host.role = role = Teller()
         recovered = reopen_journal(host, config, "connector", NODE)
         journal = host.journal_writer
         assert isinstance(journal, Journal)

@@ -164,9 +164,8 @@ class SerfMembership:
                 pause = RETRY_SECONDS[0]
                 await agent.wait_closed()
                 log.warning("the Serf agent is gone; the last view is kept until it is back")
-            except (
-                LinkError
-            ) as error:  # a key that is wrong may be the agent's, which is told the right one
+            except LinkError as error:
+                # A key that is refused too: it may be the agent's that is wrong, and is set right.
                 log.warning("%s", error)
             finally:
                 await agent.close()

@@ -207,7 +207,8 @@ class Log:
 
     def _begin(self) -> None:
         """Open a new segment. One of the same name can only be an empty one, left by a crash."""
-        self.retain()  # runs that are killed before their first segment is full would never get to it
+        if not self._file_name:
+            self.retain()  # runs that are killed before their first segment is full would never get to it
         name = segment_name(self.number + 1)
         now = self._wall()
         self._salt = self._make_salt()
